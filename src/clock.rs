@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_and_written_to_the_microsecond() {
+    fn times_are_parsed_and_formatted_to_the_microsecond() {
         for (text, at) in [
             ("1970-01-01T00:00:00.000000Z", 0),
             ("0000-01-01T00:00:00.000000Z", -62_167_219_200_000_000),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_any_offset_and_precision_are_the_instant_in_utc_without_what_is_below_a_microsecond() {
+    fn times_of_any_offset_and_precision_are_parsed_to_utc_microseconds() {
         for (text, utc) in [
             ("2026-11-20T12:00:00+02:00", "2026-11-20T10:00:00.000000Z"),
             ("2026-11-20t12:00:00+02:00", "2026-11-20T10:00:00.000000Z"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn times_out_of_any_calendar_are_still_written() {
+    fn times_outside_the_calendar_are_still_formatted() {
         assert_eq!(UnixMicros(i64::MAX).to_string(), i64::MAX.to_string());
         assert_eq!(UnixMicros(-62_167_219_200_000_001).to_string(), "-62167219200000001");
     }

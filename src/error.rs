@@ -17,7 +17,7 @@ pub enum Error {
         limit: usize,
     },
     /// Another node of the cluster is so far behind that further writes would increase its lag. Nothing was changed; the caller may retry.
-    #[error("overloaded: another node is too far behind to take more")]
+    #[error("overloaded: another node is too far behind to accept more")]
     NodeBehind,
     /// The engine is stopping.
     #[error("the engine is shutting down")]
@@ -37,7 +37,7 @@ pub enum Error {
         list: String,
     },
     /// The user is being erased. The id may be used again once the erasure has ended.
-    #[error("{id} is being erased; the id may be used again once that has ended")]
+    #[error("{id} is being erased; the id can be used again after the erasure")]
     BeingErased {
         /// The user who is being erased.
         id: SourceId,
@@ -115,7 +115,7 @@ pub enum Error {
     #[error("the system has no room for another open file: {0}")]
     OutOfFiles(String),
     /// This node is not the sequencer, or cannot verify that it still is. Nothing was changed.
-    #[error("this node does not take writes now: another one does, or none until one has taken over")]
+    #[error("this node does not accept writes now: another node does, or a takeover is in progress")]
     NotSequencer,
     /// The shared log does not accept events now. Nothing was changed.
     #[error("the log is unavailable: {0}")]

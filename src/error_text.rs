@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_follow_unless_they_say_what_is_there_already() {
+    fn causes_are_appended_unless_the_text_contains_them() {
         for (chain, expected) in [
             (&["cannot start"][..], "cannot start"),
             (&["cannot start", "cannot open a file", "not found"], "cannot start: cannot open a file: not found"),

@@ -54,7 +54,7 @@ pub enum SourceIdError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// The text begins like the source of a post's replies, but no valid post follows.
-    #[error("an id that begins with {REPLIES_PREFIX} must go on with a post: {0}")]
+    #[error("an id that begins with {REPLIES_PREFIX} must continue with the id of a post: {0}")]
     NoPost(PostNameError),
     /// The text is longer than the limit.
     #[error("an id may have at most {USER_ID_BYTES_MAX} characters, this one has {length}")]
@@ -318,7 +318,7 @@ mod tests {
     use std::hash::BuildHasher;
 
     #[test]
-    fn source_ids_allow_their_alphabet_up_to_their_length() {
+    fn source_ids_accept_their_alphabet_up_to_the_maximum_length() {
         let longest = "x".repeat(USER_ID_BYTES_MAX);
         for good in ["a", "Ann.Lee_7", "tag:rust", "topic:42", "u@host", "~-", longest.as_str()] {
             assert_eq!(SourceId::new(good).unwrap().as_str(), good);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_are_refused_by_now_are_read_from_storage() {
+    fn ids_of_earlier_versions_are_still_read_from_storage() {
         for step in [".", ".."] {
             assert_eq!(serde_json::from_value::<SourceId>(step.into()).unwrap().as_str(), step);
             assert_eq!(serde_json::from_value::<ListName>(step.into()).unwrap().as_str(), step);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_topics_and_replies_are_no_users() {
+    fn tags_topics_and_replies_are_not_users() {
         let tag = SourceId::tag("rust").unwrap();
         assert_eq!((tag.as_str(), tag.tag_name(), tag.is_user()), ("tag:rust", Some("rust"), false));
         let topic = SourceId::topic("42").unwrap();

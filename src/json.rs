@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_text_only() {
+    fn a_name_must_be_a_string() {
         use crate::feed::kind::Kind;
 
         assert_eq!(serde_json::from_str::<Name<Kind>>(r#""ad""#).unwrap().0, Kind::Ad);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_whole_by_what_it_is_not_by_how_it_is_written() {
+    fn a_number_is_an_integer_by_value_not_by_notation() {
         for (text, number) in [("0", 0), ("0.0", 0), ("-0.0", 0), ("7", 7), ("7.0", 7), ("1e3", 1_000)] {
             assert_eq!(serde_json::from_str::<Whole>(text).unwrap(), Whole(number), "{text}");
         }

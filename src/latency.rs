@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_lies_in_the_bucket_that_has_it() {
+    fn a_quantile_lies_in_its_bucket() {
         let counted = |durations: &[u64]| {
             let latency = Latency::default();
             durations.iter().for_each(|us| latency.record(Duration::from_micros(*us)));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_has_its_bound_and_not_what_is_longer() {
+    fn a_bucket_includes_its_upper_bound() {
         let latency = Latency::default();
         for us in [0, 10, 11, 25, 10_000_000, 10_000_001] {
             latency.record(Duration::from_micros(us));

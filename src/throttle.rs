@@ -48,7 +48,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_line_is_due_now_and_then_and_says_how_many_were_left_out() {
+    fn a_throttled_line_includes_the_number_of_omitted_lines() {
         let (mut logged, start) = (Logged::default(), Instant::now());
         let mut due = |millis| logged.due(start + Duration::from_millis(millis));
         let dues = [0, 1, 9_999, 10_000, 10_001, 30_000, 50_000].map(&mut due);

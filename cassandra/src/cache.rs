@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_last_stays_within_the_limit() {
+    fn recently_read_values_stay_cached_within_the_limit() {
         let cache = Cache::new(100 * (ENTRY_BYTES + 100));
         let often = cache.epoch(&key(0));
         cache.insert(key(0), post(100), often);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_a_change_is_not_kept() {
+    fn a_value_read_before_a_change_is_not_cached() {
         let cache = Cache::new(1 << 20);
         let before = cache.epoch(&key(1));
         cache.forget(&key(1));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_machine_has_changed_is_read_again() {
+    fn a_change_on_another_machine_invalidates_cached_values() {
         let cache = Cache::new(1 << 20);
         let ann = tidewire::storage::archive::samples::source("ann");
         let of_ann = Key::Run(ann.clone(), 1, 7);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_answers_only_what_it_has_all_of() {
+    fn a_run_answers_only_queries_that_it_covers_completely() {
         let run = run(10, 20, &[11, 13, 15, 17]);
         let span = |above, below| PositionRange { above: at(above, 0), below: at(below, 0) };
         for (asked, direction, max, expected) in [
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_meet_are_joined() {
+    fn overlapping_runs_are_joined() {
         let known = run(10, 20, &[11, 15, 19]);
         for (other, expected) in [
             (run(15, 30, &[19, 25]), run(10, 30, &[11, 15, 19, 25])),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_read_is_late_for_a_moment() {
+    fn a_late_read_is_marked_as_late_for_a_moment() {
         let (cache, now) = (Cache::new(1 << 20), Instant::now());
         cache.note_late(key(1), now);
         assert!(cache.is_late(&key(1), now) && !cache.is_late(&key(2), now));

@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     #[ignore = "takes 3 s of real time"]
-    fn a_batch_may_take_as_long_as_statements_succeed_and_ends_when_none_does() {
+    fn a_batch_continues_while_statements_succeed_and_ends_when_none_does() {
         let calls = Calls::new(&"cassandra://127.0.0.1:1/feeds".parse().unwrap()).unwrap();
         let patience = Duration::from_millis(500);
         for (statements, is_done) in [(8_u32, true), (3, false)] {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_given_up_says_what_was_attempted_and_why_it_failed() {
+    fn an_abandoned_call_reports_the_action_and_the_cause() {
         let calls = Calls::new(&"cassandra://127.0.0.1:1/feeds".parse().unwrap()).unwrap();
         let text = |action| {
             let given_up = calls.run(action, Duration::ZERO, std::future::pending::<Result<(), _>>());

@@ -70,7 +70,7 @@ fn of(replicas: &BTreeSet<String>, named: Option<&str>) -> Result<Option<String>
     match named {
         Some(name) if replicas.contains(name) => Ok(Some(name.to_owned())),
         Some(name) => Err(format!(
-            "has no replicas in the datacentre {name}, which --archive-datacenter names, but in {}",
+            "has no replicas in the datacentre {name}, which --archive-datacenter names; it has replicas in {}",
             list()
         )),
         None if replicas.len() > 1 => Err(format!(
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_datacentre_is_the_only_one_or_the_one_that_is_named() {
+    fn the_datacentre_is_the_named_one_or_the_only_one() {
         let names = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|name| (*name).to_owned()).collect() };
         for (replicas, named, expected) in [
             (&[][..], None, Ok(None)),

@@ -44,7 +44,7 @@ fn wait_until_known(nodes: &Nodes, count: usize) {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn of_two_datacentres_one_has_to_be_named_and_the_other_is_never_asked() {
+fn with_two_datacentres_one_must_be_named_and_the_other_receives_no_requests() {
     let nodes = Nodes::in_datacentres(2);
     wait_until_known(&nodes, 2);
     let without = options(&nodes, &Nodes::keyspace());

@@ -25,7 +25,7 @@ fn delete_replaced(archive: &CassandraArchive) {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn entries_of_a_name_that_is_used_again_outlive_the_deletion_of_what_was_replaced_before() {
+fn entries_of_a_reused_name_survive_the_deletion_of_replaced_buckets() {
     let nodes = Nodes::shared();
     for is_erased in [false, true] {
         let limits = BucketLimits { rows: 100, removed: 2 };

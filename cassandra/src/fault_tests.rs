@@ -79,7 +79,7 @@ fn an_archive_is_created_on_nodes_that_have_just_started() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn a_killed_node_costs_temporary_errors_and_nothing_that_was_written() {
+fn a_killed_node_causes_temporary_errors_and_loses_no_data() {
     let nodes = Nodes::start(1);
     let archive = CassandraArchive::open(&created(&nodes)).unwrap();
     archive.write(&batch(0)).unwrap();
@@ -104,7 +104,7 @@ fn a_killed_node_costs_temporary_errors_and_nothing_that_was_written() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn a_node_that_hangs_holds_nobody_longer_than_the_time_of_a_call() {
+fn a_hanging_node_blocks_no_call_longer_than_the_read_timeout() {
     let nodes = Nodes::start(1);
     let archive = CassandraArchive::open(&created(&nodes)).unwrap();
     archive.write(&batch(0)).unwrap();
@@ -141,7 +141,7 @@ fn a_node_that_hangs_holds_nobody_longer_than_the_time_of_a_call() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn if_one_of_three_nodes_hangs_or_dies_reads_and_writes_go_on() {
+fn reads_and_writes_continue_if_one_of_three_nodes_hangs_or_dies() {
     let nodes = Nodes::start(3);
     let archive = written_on_new(&nodes);
     let mut written = vec![(0, 20)];
@@ -170,7 +170,7 @@ fn keyspace(archive: &CassandraArchive) -> &str {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn tables_that_are_gone_are_no_temporary_error_and_may_come_back() {
+fn dropped_tables_cause_permanent_errors_until_they_are_created_again() {
     let nodes = Nodes::shared();
     let options = created(nodes);
     let archive = CassandraArchive::open(&options).unwrap();
@@ -190,7 +190,7 @@ fn tables_that_are_gone_are_no_temporary_error_and_may_come_back() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn a_contact_point_that_does_not_answer_does_no_harm_if_another_one_does() {
+fn an_unreachable_contact_point_is_harmless_if_another_one_answers() {
     let nodes = Nodes::shared();
     let mut options = created(nodes);
     options.url.contacts.insert(0, "127.0.0.1:1".to_owned());
@@ -201,7 +201,7 @@ fn a_contact_point_that_does_not_answer_does_no_harm_if_another_one_does() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_named_when_the_archive_is_opened() {
+fn opening_the_archive_names_an_unreachable_node() {
     let url = "cassandra://127.0.0.1:1/feeds".parse().unwrap();
     let read_time_max = super::READ_TIME_MAX;
     let options = super::CassandraOptions {

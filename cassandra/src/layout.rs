@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_belongs_into_the_bucket_that_begins_last_below_it() {
+    fn a_position_belongs_to_the_last_bucket_that_begins_below_it() {
         for (position, id) in [
             (Position::MIN, FIRST),
             (at(9, u64::MAX), FIRST),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_read_bucket_by_bucket_nearest_first() {
+    fn a_range_is_read_bucket_by_bucket_nearest_first() {
         let ids = |above, below, direction| -> Vec<_> {
             layout().of_span(PositionRange { above, below }, direction).iter().map(|(bucket, _)| bucket.id).collect()
         };
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_bucket_leaves_its_place_to_its_pieces() {
+    fn the_pieces_of_a_replaced_bucket_take_its_place() {
         let mut layout = layout();
         layout.replace(at(19, 0), &[Bucket { begins: at(11, 0), id: 7 }, Bucket { begins: at(15, 0), id: 8 }]);
         let begins: Vec<_> = layout.0.iter().map(|bucket| (bucket.begins, bucket.id)).collect();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_layout_are_refused() {
+    fn invalid_layout_bytes_are_refused() {
         let good = layout().encode();
         assert_eq!(Layout::decode(&good), Ok(layout()));
         let mut out_of_order = good.clone();
@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_of_a_span_cover_it_once(
+        fn the_parts_of_a_range_cover_it_exactly_once(
             begins in prop::collection::btree_set((-9..9i64, 0..3u64), 0..6),
             (above, below) in ((-12..12i64, 0..4u64), (-12..12i64, 0..4u64)),
             asked in (-12..12i64, 0..4u64),

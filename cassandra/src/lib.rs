@@ -178,7 +178,7 @@ impl CassandraArchive {
     }
 
     fn late(&self) -> ArchiveError {
-        let why = "a read that was announced has not come in time".to_owned();
+        let why = "a prefetched read did not arrive in time".to_owned();
         ArchiveError::Unavailable { place: self.place(), why }
     }
 

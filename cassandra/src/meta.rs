@@ -55,7 +55,7 @@ impl Core {
     }
 
     fn wrong(&self, key: &str) -> ArchiveError {
-        self.damaged(format_args!("the row {key} of the table meta is not what any version writes"))
+        self.damaged(format_args!("the row {key} of the table meta is not valid in any version"))
     }
 
     async fn number(&self, key: &'static str) -> Result<Option<u64>, ArchiveError> {
@@ -279,7 +279,7 @@ impl StoredIds {
                 return Ok(());
             }
         }
-        let why = "another process stores its largest ids all the time".to_owned();
+        let why = "another process stores its largest ids continuously".to_owned();
         Err(ArchiveError::Unavailable { place: core.place.clone(), why })
     }
 }
@@ -333,7 +333,7 @@ mod tests {
     use tidewire::storage::archive::samples::source;
 
     #[test]
-    fn sources_that_are_held_back_are_restored_from_their_bytes() {
+    fn the_list_of_held_back_sources_is_decoded_as_it_was_encoded() {
         for ids in [&[][..], &["ann"], &["ann", "bob", "tag:tea"]] {
             let sources: BTreeSet<SourceId> = ids.iter().map(|id| source(id)).collect();
             assert_eq!(decode_sources(&encode_sources(&sources)), Some(sources));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn largest_ids_are_restored_from_their_bytes() {
+    fn the_largest_ids_are_decoded_as_they_were_encoded() {
         for count in [0, 3, 2_000] {
             let ids = LargestIds::default();
             ids.note((0..count).map(PostId));

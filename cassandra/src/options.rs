@@ -116,7 +116,7 @@ pub enum UrlError {
     #[error("must begin with {SCHEME}")]
     Scheme,
     /// It names no node, or one that is not `HOST:PORT`.
-    #[error("needs nodes as HOST:PORT, separated by commas, after {SCHEME}: \"{0}\" is none")]
+    #[error("needs nodes as HOST:PORT, separated by commas, after {SCHEME}: \"{0}\" is not one")]
     Contact(String),
     /// It has no keyspace, or an invalid name of one.
     #[error(
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_said() {
+    fn a_url_error_names_the_invalid_part() {
         let contact = |text: &str| UrlError::Contact(text.to_owned());
         for (text, error) in [
             ("", UrlError::Scheme),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_in_what_is_logged() {
+    fn a_password_is_not_logged() {
         let login = Login { user: "feeds".to_owned(), password: "secret".to_owned() };
         assert_eq!(format!("{login:?}"), "Login { user: \"feeds\", .. }");
     }

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_assigned_again_goes_where_it_was() {
+    fn a_repeated_batch_is_assigned_to_the_same_buckets() {
         let mut state = RouteState::default();
         let rows = ROWS as i64;
         state.assign(&positions(0..rows), ROWS);

@@ -292,7 +292,7 @@ mod tests {
     use tidewire::feed::position::at;
 
     #[test]
-    fn what_is_known_after_a_read_ends_where_the_read_did() {
+    fn a_cached_run_ends_where_its_read_ended() {
         let span = PositionRange { above: at(0, 0), below: at(9, 0) };
         let (older, newer) = ([at(8, 0), at(5, 0)], [at(3, 0), at(5, 0)]);
         for (found, direction, max, above, below) in [

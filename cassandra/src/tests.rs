@@ -139,7 +139,7 @@ fn buckets_of(archive: &CassandraArchive, sources: &[&str]) -> BTreeMap<SourceId
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn an_erasure_keeps_in_memory_the_buckets_of_whom_it_erases_and_of_nobody_else() {
+fn an_erasure_loads_only_the_buckets_of_the_erased_sources() {
     let archive = archive();
     let others = (0..50).map(|nth| (source(&format!("user-{nth}")), at(nth, 0), Push));
     let of_two =
@@ -157,7 +157,7 @@ fn an_erasure_keeps_in_memory_the_buckets_of_whom_it_erases_and_of_nobody_else()
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn a_loud_source_is_spread_over_buckets_and_read_as_one() {
+fn the_outbox_of_a_busy_source_spans_buckets_and_is_read_as_one() {
     let nodes = Nodes::shared();
     let options = created(nodes);
     let archive = CassandraArchive::open_with(&options, BucketLimits { rows: 100, removed: 40 }).unwrap();
@@ -210,7 +210,7 @@ fn a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn what_is_written_late_or_again_replaces_nothing_newer() {
+fn late_and_repeated_writes_do_not_replace_newer_data() {
     let archive = archive();
     let (first, then) = (posts([(1, post("first"))]), posts([(1, post("then")), (2, ArchivedRecord::Deleted)]));
     let placing = placed([("ann", at(1, 1), Push), ("ann", at(2, 2), Pull)]);
@@ -231,7 +231,7 @@ fn what_is_written_late_or_again_replaces_nothing_newer() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn a_second_process_that_writes_is_found_out_and_loses_nothing() {
+fn a_second_writer_is_detected_and_loses_nothing() {
     let nodes = Nodes::shared();
     let options = created(nodes);
     let [one, other] = [(); 2].map(|()| CassandraArchive::open_with(&options, TINY).unwrap());
@@ -254,7 +254,7 @@ fn a_second_process_that_writes_is_found_out_and_loses_nothing() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn the_largest_event_of_any_write_is_known_after_a_start() {
+fn the_largest_sequence_of_any_write_is_known_after_a_start() {
     let nodes = Nodes::shared();
     let options = created(nodes);
     let written = || CassandraArchive::open(&options).unwrap().written().unwrap();
@@ -273,7 +273,7 @@ fn the_largest_event_of_any_write_is_known_after_a_start() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn an_earlier_writer_hides_no_rows_of_the_one_that_follows() {
+fn an_earlier_writer_does_not_hide_rows_of_its_successor() {
     let nodes = Nodes::shared();
     let options = created(nodes);
     let [earlier, later] = [(); 2].map(|()| CassandraArchive::open_with(&options, TINY).unwrap());
@@ -297,7 +297,7 @@ fn an_earlier_writer_hides_no_rows_of_the_one_that_follows() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn entries_that_are_written_again_and_again_close_and_split_no_bucket() {
+fn repeated_writes_of_the_same_entries_neither_close_nor_split_a_bucket() {
     let nodes = Nodes::shared();
     let archive = CassandraArchive::open_with(&created(nodes), BucketLimits { rows: 10, removed: 10 }).unwrap();
     for _ in 0..10 {
@@ -311,7 +311,7 @@ fn entries_that_are_written_again_and_again_close_and_split_no_bucket() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn ids_that_may_be_there_are_known_after_a_start() {
+fn ids_that_may_be_archived_are_known_after_a_start() {
     let nodes = Nodes::shared();
     let options = created(nodes);
     let archive = CassandraArchive::open(&options).unwrap();
@@ -332,7 +332,7 @@ fn ids_that_may_be_there_are_known_after_a_start() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn what_is_archived_expires_and_a_tombstone_does_not() {
+fn archived_posts_expire_and_tombstones_do_not() {
     let nodes = Nodes::shared();
     let options = CassandraOptions { ttl_seconds: NonZeroU32::new(2), ..created(nodes) };
     let archive = CassandraArchive::open(&options).unwrap();
@@ -364,7 +364,7 @@ fn a_keyspace_that_is_missing_or_incomplete_is_refused_by_name() {
     let archive = CassandraArchive::open(&options).unwrap();
     run(&archive, "UPDATE {ks}.meta SET value = 0x0000000000000009 WHERE key = 'format' IF EXISTS");
     let newer = refusal(&options);
-    assert!(newer.contains("has format 9, and this version knows formats up to 1"), "{newer}");
+    assert!(newer.contains("has format 9, and this version reads formats up to 1"), "{newer}");
     run(&archive, "DELETE FROM {ks}.meta WHERE key = 'format' IF EXISTS");
     assert_eq!(refusal(&options), "the table meta has no format");
     run(&archive, "ALTER TABLE {ks}.outboxes DROP kept");
@@ -381,7 +381,7 @@ fn a_keyspace_that_is_missing_or_incomplete_is_refused_by_name() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn rows_that_no_version_writes_are_damage_and_harm_nothing_else() {
+fn invalid_rows_are_reported_as_damage_and_affect_nothing_else() {
     let archive = archive();
     archive.write(&posts([(1, post("good")), (2, post("bad"))])).unwrap();
     archive.write(&placed([("ann", at(1, 1), Push), ("bob", at(1, 1), Push)])).unwrap();
@@ -412,7 +412,7 @@ fn rows_that_no_version_writes_are_damage_and_harm_nothing_else() {
     assert_eq!(all(&reopened, "ann", Part::Whole), [at(1, 1), at(2, 2)]);
     run(&archive, "UPDATE {ks}.meta SET value = 0x00 WHERE key = 'largest_ids' IF EXISTS");
     let opened = CassandraArchive::open(&options_of(&archive));
-    assert_eq!(damage(opened.unwrap_err()), "the row largest_ids of the table meta is not what any version writes");
+    assert_eq!(damage(opened.unwrap_err()), "the row largest_ids of the table meta is not valid in any version");
 }
 
 fn options_of(archive: &CassandraArchive) -> CassandraOptions {
@@ -421,7 +421,7 @@ fn options_of(archive: &CassandraArchive) -> CassandraOptions {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn pages_that_were_read_come_from_memory_until_they_change() {
+fn pages_are_served_from_the_cache_until_they_change() {
     let archive = archive();
     archive.write(&entries(0..500)).unwrap();
     archive.write(&posts([(1, post("text"))])).unwrap();

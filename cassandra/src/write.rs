@@ -310,7 +310,7 @@ mod tests {
     use tidewire::storage::archive::samples::source;
 
     #[test]
-    fn the_changes_of_an_outbox_are_what_is_left_of_them_at_the_end() {
+    fn the_changes_of_a_batch_are_reduced_to_their_net_effect_on_each_outbox() {
         let batch = Batch {
             placed: vec![
                 (source("ann"), at(1, 1), Push),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_writing_ascend_with_room_between_them() {
+    fn write_times_ascend_with_gaps_between_them() {
         assert_eq!([0, 1, 2].map(|event| write_time(Sequence(event))), [0, 2, 4]);
         assert!(write_time(Sequence(u64::MAX)).checked_add(1).is_some());
     }

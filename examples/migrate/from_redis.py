@@ -97,7 +97,7 @@ class Redis:
             self._cli.stdin.flush()
         except BrokenPipeError:
             self._end("ended before it answered", lines[0])
-        # Of a text that is no UTF-8, the wrong bytes are replaced.
+        # Of a text that is not UTF-8, the wrong bytes are replaced.
         answers = [self._cli.stdout.readline().decode(errors="replace") for _ in lines]
         for line, answer in zip(lines, answers):
             try:

@@ -123,7 +123,7 @@ fn check_that_nothing_is_lost(outcome: &Outcome) {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn a_broker_that_is_killed_and_comes_back_stores_records_once_and_in_order() {
+fn a_killed_and_restarted_broker_stores_records_once_and_in_order() {
     let broker = alone();
     let log = KafkaLog::create(patient(&broker.addresses), 1).unwrap();
     let restored = Disturbed(&broker);
@@ -139,7 +139,7 @@ fn a_broker_that_is_killed_and_comes_back_stores_records_once_and_in_order() {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn appends_fail_while_a_broker_is_away_for_longer_than_the_delivery_timeout() {
+fn appends_fail_while_a_broker_is_down_longer_than_the_delivery_timeout() {
     let broker = alone();
     let impatient = Duration::from_secs(1);
     let options =
@@ -158,7 +158,7 @@ fn appends_fail_while_a_broker_is_away_for_longer_than_the_delivery_timeout() {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn a_broker_that_stops_for_three_seconds_stores_records_once_and_in_order() {
+fn a_broker_paused_for_three_seconds_stores_records_once_and_in_order() {
     let broker = alone();
     let log = KafkaLog::create(patient(&broker.addresses), 1).unwrap();
     let restored = Disturbed(&broker);
@@ -174,7 +174,7 @@ fn a_broker_that_stops_for_three_seconds_stores_records_once_and_in_order() {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn of_three_brokers_the_leader_may_be_killed_or_stop_and_nothing_is_lost() {
+fn killing_or_pausing_the_leader_of_three_brokers_loses_no_record() {
     let brokers = Brokers::start(3);
     for disturb in [Servers::kill, Servers::pause] {
         let options = KafkaOptions { request_timeout: Duration::from_secs(2), ..patient(&brokers.addresses) };

@@ -170,5 +170,5 @@ pub(super) fn unavailable(error: &KafkaError) -> LogError {
 
 /// The error for a client that could not be created because of its properties.
 pub(super) fn refused(error: &KafkaError) -> LogError {
-    LogError::Setup(format!("the Kafka client cannot be made: {error}"))
+    LogError::Setup(format!("cannot create the Kafka client: {error}"))
 }

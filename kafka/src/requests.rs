@@ -80,7 +80,7 @@ pub(super) fn describe(connection: &Connection) -> Result<TopicSettings, LogErro
     };
     let described = described.into_iter().next();
     let described = described
-        .ok_or_else(|| LogError::Unavailable("the brokers described no topic".to_owned()))?
+        .ok_or_else(|| LogError::Unavailable("the brokers did not describe the topic".to_owned()))?
         .map_err(|code| LogError::Unavailable(code.to_string()))?;
     let named = described.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?)));
     Ok(TopicSettings { partitions, replicas, named: named.collect() })
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_that_is_about_to_be_found_is_waited_for_and_nothing_else() {
+    fn only_errors_of_a_leader_election_are_retried() {
         use RDKafkaErrorCode as Code;
         for (code, is_waited_for) in [
             (Code::OffsetNotAvailable, true),

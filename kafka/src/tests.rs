@@ -143,7 +143,7 @@ fn the_minimum_of_replicas_in_sync_depends_on_the_replicas_unless_it_is_set() {
 }
 
 #[test]
-fn the_retention_is_that_of_the_topic() {
+fn the_retention_of_the_log_is_that_of_the_topic() {
     let mut settings = TopicSettings::for_replicas(1);
     assert_eq!(settings.retention(), None);
     settings.named.insert("retention.ms".to_owned(), "604800000".to_owned());
@@ -160,7 +160,7 @@ fn properties_that_tidewire_depends_on_are_refused() {
 }
 
 #[test]
-fn properties_that_the_client_does_not_know_are_named() {
+fn unknown_client_properties_are_named() {
     let mut options = KafkaOptions::new("127.0.0.1:1", "x");
     options.properties.insert("no.such.property".to_owned(), "x".to_owned());
     assert_refused(KafkaLog::open(options), &["no.such.property"]);
@@ -209,7 +209,7 @@ fn a_topic_with_bad_settings_is_refused() {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn records_that_were_deleted_are_missed() {
+fn reading_deleted_records_fails() {
     let broker = shared();
     let options = options(&broker.addresses);
     // Each batch has a segment of its own, and those before the newest are deleted at once.
@@ -249,7 +249,7 @@ fn first_error(reader: &mut dyn LogReader) -> LogError {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn a_reader_beyond_the_end_finds_the_log_shorter() {
+fn a_reader_beyond_the_end_fails_because_the_log_is_shorter() {
     let broker = shared();
     let log = KafkaLog::create(options(&broker.addresses), 1).unwrap();
     let mut reader = KafkaReader::new(log.connection, Sequence(5)).unwrap();
@@ -295,7 +295,7 @@ fn a_writer_without_brokers_is_busy_at_its_limits() {
 }
 
 #[test]
-fn records_are_under_way_until_they_are_stored_or_given_up() {
+fn records_are_in_flight_until_they_are_stored_or_have_failed() {
     let cluster = MockCluster::new(1).unwrap();
     let mut writer = KafkaWriter::new(on(&cluster).connection).unwrap();
     for fails in [false, true] {
@@ -316,7 +316,7 @@ fn records_are_under_way_until_they_are_stored_or_given_up() {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn a_topic_that_was_created_again_is_noticed() {
+fn a_recreated_topic_is_detected() {
     let broker = shared();
     // The new topic is shorter, as long, or longer than the records that were read.
     for records in [0, 3, 10] {
@@ -367,7 +367,7 @@ fn a_reader_compares_its_last_record_after_a_long_silence() {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn a_record_that_somebody_wrote_in_a_transaction_is_refused_for_the_gap_after_it() {
+fn the_gap_after_a_transaction_of_another_producer_is_refused() {
     let broker = shared();
     let options = options(&broker.addresses);
     let log = KafkaLog::create(options.clone(), 1).unwrap();

@@ -54,7 +54,7 @@ impl TopicSettings {
             Err(LogError::Setup(format!("the topic {topic} has {setting} {value}, and needs {needed}")))
         };
         if self.partitions != 1 {
-            return wrong("partitions", &self.partitions, "1: several have no common order");
+            return wrong("partitions", &self.partitions, "1: several partitions have no common order");
         }
         let policy = self.text("cleanup.policy");
         if policy != "delete" {

@@ -149,7 +149,7 @@ async fn compare(client: &mut dyn Client, model: &Model, operation: &Operation) 
     }
     let counted = client.perform(operation).await?.entries;
     if counted != right.len() {
-        let message = format!("wrong answer to {operation:?}: {counted} posts are counted, {} are there", right.len());
+        let message = format!("wrong answer to {operation:?}: {counted} posts are counted, {} exist", right.len());
         return Err(Failure::Failed(message));
     }
     Ok(true)
@@ -159,8 +159,8 @@ async fn compare(client: &mut dyn Client, model: &Model, operation: &Operation) 
 pub(crate) fn differs(operation: &Operation, page: &[Item], right: &[Item]) -> Failure {
     let ids = |items: &[Item]| items.iter().map(|item| item.id).collect::<Vec<_>>();
     let what = match ids(page) == ids(right) {
-        true => "the posts are right, but not what they say".to_owned(),
-        false => format!("{:?} in place of {:?}", ids(page), ids(right)),
+        true => "the posts are right, but not their content".to_owned(),
+        false => format!("{:?} instead of {:?}", ids(page), ids(right)),
     };
     Failure::Failed(format!("wrong answer to {operation:?}: {what}"))
 }
@@ -195,17 +195,17 @@ mod tests {
     }
 
     #[test]
-    fn a_right_design_passes() {
+    fn a_correct_design_passes() {
         assert!(history(None).unwrap() > 100);
     }
 
     #[test]
-    fn every_kind_of_wrong_answer_is_noticed() {
+    fn every_kind_of_wrong_answer_is_detected() {
         for (fault, reported) in [
-            (Fault::KeepsDeleted, "in place of"),
-            (Fault::KeepsUnfollowed, "in place of"),
-            (Fault::OldestFirst, "in place of"),
-            (Fault::EmptyBodies, "not what they say"),
+            (Fault::KeepsDeleted, "instead of"),
+            (Fault::KeepsUnfollowed, "instead of"),
+            (Fault::OldestFirst, "instead of"),
+            (Fault::EmptyBodies, "not their content"),
             (Fault::CountsWrong, "are counted"),
             (Fault::FailsNow, "broken"),
         ] {

@@ -118,20 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn old_kernels_tell_of_no_steal() {
+    fn old_kernels_report_no_steal_time() {
         let read = Processors::parse("cpu 1 2 3 4 5 6 7\n");
         assert_eq!(read, Some(Processors { busy_ticks: 19, steal_ticks: 0, idle_ticks: 9 }));
     }
 
     #[test]
-    fn anything_else_tells_nothing() {
+    fn lines_of_another_form_are_rejected() {
         for text in ["", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 three 4", "cpu "] {
             assert_eq!(Processors::parse(text), None, "{text}");
         }
     }
 
     #[test]
-    fn shares_are_of_the_whole_machine_without_client_and_server() {
+    fn shares_of_other_programs_exclude_client_and_server() {
         let before = Processors { busy_ticks: 100, steal_ticks: 10, idle_ticks: 1_000 };
         let after = Processors { busy_ticks: 260, steal_ticks: 14, idle_ticks: 1_036 };
         let stretch = before.until(after, "page of redis_list", Duration::from_millis(1_400), &[]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn designs_that_wait_are_no_other_programs() {
+    fn waiting_designs_do_not_count_as_other_programs() {
         let before = Processors { busy_ticks: 0, steal_ticks: 0, idle_ticks: 0 };
         let after = Processors { busy_ticks: 100, steal_ticks: 0, idle_ticks: 100 };
         let ms = Duration::from_millis;
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn no_share_is_below_nought() {
+    fn shares_are_never_negative() {
         let same = Processors { busy_ticks: 5, steal_ticks: 0, idle_ticks: 0 };
         let stretch = same.until(same, "nothing", Duration::from_secs(1), &[]);
         assert_eq!((stretch.others_share, stretch.steal_share), (0.0, 0.0));
     }
 
     #[test]
-    fn this_machine_can_be_looked_at() {
+    fn the_processors_of_this_machine_can_be_read() {
         let stretch = Sampler::start().stop("nothing", Duration::ZERO);
         assert!((0.0..=1.0).contains(&stretch.others_share) && (0.0..=1.0).contains(&stretch.steal_share));
     }

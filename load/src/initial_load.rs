@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn most_inboxes_are_filled_before_by_posts_of_long_ago() {
+    fn most_inboxes_are_filled_with_old_posts() {
         let load = Load::new(world(), 50, &posts(Duration::from_secs(60))).unwrap();
         let of = |user: &User| load.posts.get(user).map_or(0, Vec::len);
         let in_feed = |reader: &User| of(reader) + load.world.following.of(*reader).iter().map(of).sum::<usize>();
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn posts_cannot_be_dated_back_for_ever() {
+    fn posts_that_would_be_dated_back_too_far_are_refused() {
         let refused = Load::new(world(), 300, &posts(Duration::from_secs(365 * 86_400))).unwrap_err();
         assert!(refused.contains("set a shorter --post-gap"), "{refused}");
     }
 
     #[test]
-    fn only_worlds_with_long_lists_ask_for_more_than_tidewire_takes_by_default() {
+    fn only_worlds_with_long_follow_lists_raise_the_default_limit() {
         let mut load = Load::new(world(), 50, &posts(Duration::from_secs(1))).unwrap();
         assert_eq!(load.settings(&Settings::default()).following_max, None);
         let edges: Vec<(User, User)> = (1..6_001).map(|source| (0, source)).collect();

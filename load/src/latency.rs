@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_is_all_nought() {
+    fn an_empty_recording_has_zero_latencies() {
         let latency = of([]);
         assert_eq!((latency.count, latency.max_us, latency.curve.len()), (0, 0.0, 0));
     }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_takes_longer_than_planned_is_told_in_seconds_that_passed() {
+    fn a_run_that_exceeds_its_plan_is_reported_in_elapsed_seconds() {
         let reported = over_time(&run(15), Figure::P99);
         assert_eq!(reported.len(), 90);
         assert_eq!((reported[59].at_s, reported[89].at_s), (10.0, 15.0));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_the_seconds_in_which_it_was_done() {
+    fn rates_are_computed_over_the_elapsed_seconds() {
         let sum = |seconds, figure| {
             let reported = over_time(&run(seconds), figure);
             let starts = std::iter::once(0.0).chain(reported.iter().map(|interval| interval.at_s));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_p99_that_is_the_figure_needs_its_samples_in_each_round() {
+    fn a_p99_result_needs_enough_samples_in_each_round() {
         let runs = [run(15), run(10), run(20)];
         assert_eq!(case(&runs, Figure::P99).round_samples_min, Some(20));
         assert_eq!(case(&runs, Figure::Deliveries).round_samples_min, None);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_handed_out_once_even_when_the_clock_stands() {
+    fn ids_are_unique_even_when_the_clock_stands_still() {
         for ids in Ids::ALL {
             let mint = Mint::new(ids, Service::Load, 1);
             let posts: Vec<Post> = (0..100_000).map(|_| mint.post_at(1, 1_760_000_000_000_000)).collect();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_in_order_stand_as_their_times_do() {
+    fn ordered_ids_sort_as_their_times() {
         for ids in Ids::ALL {
             let mut posts = posts(ids, Service::Load, 10_000);
             posts.sort_by_key(|post| post.id);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snowflake_has_its_time_a_machine_and_a_count() {
+    fn a_snowflake_consists_of_time_machine_and_counter() {
         let posts = posts(Ids::Snowflake, Service::Check, 2_000);
         for post in &posts {
             assert_eq!((post.id >> 22).cast_signed() + EPOCH_MS, post.published_at_us / 1_000);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn posts_dated_back_lie_apart_and_end_before_now() {
+    fn backdated_posts_are_spaced_apart_and_end_before_now() {
         let mut rng = fastrand::Rng::with_seed(1);
         let until = 1_760_000_000_000_000;
         let times: Vec<i64> = dated_back(100, Duration::from_secs(60), until, &mut rng).unwrap().collect();

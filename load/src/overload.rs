@@ -117,11 +117,11 @@ impl Overload {
         let asked_for = self.times * self.most.values().sum::<f64>();
         let summary = [
             format!(
-                "{} done of {} asked for",
+                "{} done of {} requested",
                 figure::rate(overload.a_second(overload.done())),
                 figure::rate(asked_for)
             ),
-            format!("of each kind at least {:.0} % of the most", 100.0 * self.of_most(&overload)),
+            format!("each kind at least {:.0} % of its maximum", 100.0 * self.of_most(&overload)),
             format!("{} refused", figure::rate(overload.a_second(overload.refused))),
         ];
         let kind = |kind: &Kind| format!("{} p99 {} ({} before)", kind.label(), overload.p99(*kind), calm.p99(*kind));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_in_the_overload_is_told_apart_from_the_calm() {
+    fn results_under_overload_are_reported_apart_from_the_calm_period() {
         let cases: BTreeMap<String, Case> = overload().cases().into_iter().collect();
         let of = |name: &str| cases[&format!("overload_10x{name}")].clone();
         assert_eq!((of("").median, of("_before").median, of("_of_most").median), (10.0, 10.0, 0.8));
@@ -163,11 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_matters() {
+    fn the_summary_has_rates_refusals_and_latencies_in_one_line() {
         let summary = overload().summary();
         assert!(
             summary.starts_with(
-                "10.0/s done of 125/s asked for, of each kind at least 80 % of the most, 90.0/s refused, feed page p99 "
+                "10.0/s done of 125/s requested, each kind at least 80 % of its maximum, 90.0/s refused, feed page p99 "
             ),
             "{summary}"
         );

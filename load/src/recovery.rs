@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn stragglers_after_the_end_are_no_trace_of_a_burst() {
+    fn operations_that_complete_after_the_end_do_not_count_in_the_recovery() {
         let at = |at_s, p99_ms: f64| Interval { at_s, value: 0.0, p99_us: p99_ms * 1_000.0 };
         let mut over_time: Vec<Interval> = (1..=11).map(|s| at(f64::from(s), 3.0)).collect();
         over_time.push(at(11.002, 90.0));
@@ -66,18 +66,18 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_time_until_no_stretch_is_worse_than_twice_the_calm() {
+    fn recovery_ends_when_no_interval_exceeds_twice_the_calm_latency() {
         assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 5.0, 5.0, 5.0, 5.0, 5.0]), Some(0.0));
         assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 50.0, 5.0, 7.0, 5.0, 5.0]), Some(3.0));
     }
 
     #[test]
-    fn a_pause_before_the_burst_does_not_excuse_what_comes_after_it() {
+    fn a_pause_before_the_burst_does_not_raise_the_calm_latency() {
         assert_eq!(of([3.0, 80.0, 3.0, 3.0, 90.0, 90.0, 50.0, 50.0, 5.0, 5.0, 5.0]), Some(2.0));
     }
 
     #[test]
-    fn what_is_not_back_at_the_end_has_no_time() {
+    fn a_run_that_has_not_recovered_at_the_end_has_no_recovery_time() {
         assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 50.0, 5.0, 5.0, 5.0, 50.0]), None);
         // In the last seconds no operation ended, because all were waiting.
         assert_eq!(of([3.0, 3.0, 3.0, 3.0, 90.0, 90.0, 50.0, 50.0, 50.0, 0.0, 0.0]), None);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_millisecond_is_always_back() {
+    fn a_latency_below_a_millisecond_counts_as_recovered() {
         assert_eq!(of([0.1, 0.1, 0.1, 0.1, 9.0, 9.0, 0.9, 0.9, 0.9, 0.9, 1.0]), Some(0.0));
     }
 }

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_the_world_on_every_node_and_its_share_of_the_readers() {
+    fn a_node_holds_the_whole_world_and_its_share_of_the_readers() {
         let costs = Costs { user_bytes: 200.0, edge_bytes: 30.0, post_bytes: 500.0, reader_bytes: 3_000.0, ..MEASURED };
         // Users, edges, posts, inboxes.
         assert_eq!(DEMAND.memory_bytes(1.0, &costs), 0.2e9 + 3e9 + 0.5e9 + 1.5e9);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_scarce_ends_first() {
+    fn the_scarcest_resource_is_exhausted_first() {
         for (machine, first) in [
             (Machine { memory_bytes: 1e9, ..MACHINE }, Resource::Memory),
             (Machine { disk_bytes: 1e6, ..MACHINE }, Resource::Disk),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_spread_over_its_seconds() {
+    fn daily_operations_are_spread_over_the_seconds_of_a_day() {
         let habits = Habits {
             follows: 1.0,
             posts_per_day: 1.0,

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_where_more_clients_bring_no_more() {
+    fn the_search_ends_when_more_clients_do_not_raise_the_rate() {
         assert_eq!(tried(|clients| clients.min(8) as f64), [1, 2, 4, 8, 16, 32]);
         assert_eq!(tried(|_| 7.0), [1, 2, 4]);
         assert_eq!(tried(|_| 0.0), [1, 2]);
@@ -47,12 +47,12 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_measurement_does_not_end_it() {
+    fn one_bad_measurement_does_not_end_the_search() {
         assert_eq!(tried(|clients| if clients == 4 { 1.0 } else { clients.min(16) as f64 }), [1, 2, 4, 8, 16, 32, 64]);
     }
 
     #[test]
-    fn a_failure_ends_it_and_what_was_tried_before_is_kept() {
+    fn a_failure_ends_the_search_and_keeps_earlier_results() {
         let (tried, ended) = most(|clients| if clients.get() < 4 { Ok(clients.get() as f64) } else { Err("gone") });
         assert_eq!((tried.len(), ended), (2, Some("gone")));
     }

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_never_settles_is_not_waited_for_for_long() {
+    fn the_wait_for_a_server_that_never_settles_is_bounded() {
         assert_eq!(of(|nth| 2_u64.pow(nth as u32 % 40)).1, READINGS_MAX);
     }
 }

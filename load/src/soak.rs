@@ -108,20 +108,20 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_drift() {
+    fn a_leak_is_reported_as_drift() {
         let leaking = Drift::over(&windows(40, |nth| 1_000 + nth * 100)).unwrap();
         assert!((2.0..4.0).contains(&leaking.resident), "{leaking:?}");
         assert_eq!((leaking.per_second, leaking.p99, leaking.descriptors), (1.0, 1.0, 1.0));
     }
 
     #[test]
-    fn a_spike_in_the_middle_is_none() {
+    fn a_spike_in_the_middle_is_not_drift() {
         let calm = Drift::over(&windows(40, |nth| if nth == 20 { 9_000 } else { 1_000 })).unwrap();
         assert_eq!(calm.resident, 1.0);
     }
 
     #[test]
-    fn memory_is_told_in_bytes_and_the_p99_as_a_time() {
+    fn memory_is_reported_in_bytes_and_the_p99_in_microseconds() {
         let windows = windows(3, |nth| 1_000 * (nth + 1));
         let cases: std::collections::BTreeMap<_, _> =
             cases(&windows, Duration::from_secs(20), &Case::default()).into_iter().collect();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_four_windows_tell_nothing() {
+    fn fewer_than_four_windows_have_no_drift() {
         assert_eq!(Drift::over(&windows(3, |_| 1)), None);
         assert!(Drift::over(&windows(4, |_| 1)).is_some());
     }

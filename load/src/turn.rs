@@ -116,7 +116,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_process_that_ended_is_not_alive_though_nobody_looked_yet() {
+    fn a_zombie_process_is_not_alive() {
         assert!(is_alive(std::process::id()));
         let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let number = child.id();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_an_engine_are_known_by_their_names() {
+    fn threads_of_an_engine_are_identified_by_their_names() {
         assert!(["tidewire-writer", "tidewire-sync", "actix-rt|system"].into_iter().all(is_of_engine));
         assert!(
             ["tidewire-load", "tidewire_load-f", "tokio-runtime-w", ""].into_iter().all(|name| !is_of_engine(name))
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_threads_of_an_engine_are_counted_as_it() {
+    fn only_threads_of_an_engine_count_as_engine_time() {
         let ms = Duration::from_millis;
         let (begin, begun) = mpsc::channel();
         let engine = thread::Builder::new().name("tidewire-writer".to_owned()).spawn(move || {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_takes_while_it_waits_is_not_the_client_s() {
+    fn time_of_waiting_engines_is_not_client_time() {
         let waiting = vec![Duration::from_secs(3)];
         let before = Times { ours: Duration::from_secs(1), waiting: vec![Duration::from_secs(1)] };
         let times = Times { ours: Duration::from_secs(4), waiting }.since(&before);

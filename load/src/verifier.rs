@@ -306,7 +306,7 @@ impl Seen {
         }
         match page {
             Some(page) if pages > pages_allowed => {
-                Err(Failure::Failed(format!("wrong count of {page}; the same of {} others", pages - 1)))
+                Err(Failure::Failed(format!("wrong count of {page}; {} other pages have wrong counts", pages - 1)))
             }
             _ => Ok(()),
         }

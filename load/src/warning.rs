@@ -35,7 +35,7 @@ type Rule<'a> = dyn Fn(&Case) -> Option<String> + 'a;
 pub fn warnings(report: &Report, environment: &Environment) -> Vec<String> {
     let mut warnings = Vec::new();
     if environment.unoptimised {
-        warnings.push("This program was built without optimisation, so no figure here means anything.".to_owned());
+        warnings.push("This program was built without optimisation, so its figures are meaningless.".to_owned());
     }
     warnings.extend(others(&environment.stretches));
     warnings.extend(steal(&environment.stretches));
@@ -43,15 +43,15 @@ pub fn warnings(report: &Report, environment: &Environment) -> Vec<String> {
     let cores_max = environment.client_cores_max;
     let rules: [(&str, &Rule); 7] = [
         ("Operations that were refused or failed", &failed),
-        ("The client was the bottleneck, and the server may do more; cores it took", &|case| {
+        ("The client was the bottleneck, and the server may do more; cores used by the client", &|case| {
             bottleneck(case, cores_max)
         }),
-        ("The client took far more than the server, which may well do more; cores of each", &|case| {
+        ("The client used far more cores than the server, which may do more; cores of each", &|case| {
             outweighed(case, cores_max)
         }),
-        ("Operations began late, since the client could not keep the rate up; by as much or more, 1 in 100", &late),
+        ("Operations began late, since the client could not keep up the rate; p99 of the delay", &late),
         ("Noise, since rounds lie far apart; as a share of their median", &spread),
-        ("Too few rounds to tell noise", &few_rounds),
+        ("Too few rounds to estimate noise", &few_rounds),
         ("Too few samples behind a p99", &few_samples),
     ];
     warnings.extend(rules.iter().filter_map(|(what, rule)| everywhere(report, what, rule)));
@@ -71,12 +71,12 @@ fn everywhere(report: &Report, what: &str, rule: &Rule) -> Option<String> {
 
 fn others(stretches: &[Stretch]) -> Option<String> {
     let found = worst(stretches, OTHERS_SHARE_MAX, |stretch| stretch.others_share)?;
-    Some(format!("Other programs took {found}, so figures are lower, and latencies higher, than they need be."))
+    Some(format!("Other programs used {found}, so rates are lower, and latencies higher, than without them."))
 }
 
 fn steal(stretches: &[Stretch]) -> Option<String> {
     let found = worst(stretches, STEAL_SHARE_MAX, |stretch| stretch.steal_share)?;
-    Some(format!("Other machines on the same hardware took {found}, so the slowest operations may be theirs."))
+    Some(format!("Other machines on the same hardware used {found}, so they may have caused the slowest operations."))
 }
 
 /// Returns the warning about idle designs. All servers run all the time, so background work of an idle one slows the measured one down.
@@ -85,7 +85,7 @@ fn waiting(stretches: &[Stretch]) -> Option<String> {
     let over = stretches.iter().filter(|stretch| stretch.waiting_share > WAITING_SHARE_MAX);
     let names: BTreeSet<&str> = over.map(|stretch| stretch.waiting_most.as_str()).collect();
     let names = names.into_iter().collect::<Vec<_>>().join(", ");
-    Some(format!("Designs whose turn it was not took {found}. Those that took most: {names}."))
+    Some(format!("Outside their turns, designs used {found}. Most by: {names}."))
 }
 
 /// Describes the worst period over a limit and the number of others: a warning for each would hide the rest.
@@ -94,7 +94,7 @@ fn worst(stretches: &[Stretch], limit: f64, share: impl Fn(&Stretch) -> f64) -> 
     let worst = over().max_by(|one, other| share(one).total_cmp(&share(other)))?;
     let more = match over().count() - 1 {
         0 => String::new(),
-        more => format!(", and too much during {more} more"),
+        more => format!(", also exceeded during {more} more"),
     };
     Some(format!("{} of the machine during {} (limit {}){more}", percent(share(worst)), worst.what, percent(limit)))
 }
@@ -194,47 +194,47 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_run_is_believed() {
+    fn a_quiet_run_has_no_warnings() {
         check(|_, _| {}, &[]);
     }
 
     #[test]
-    fn rounds_that_lie_three_tenths_apart_are_believed() {
+    fn rounds_within_thirty_percent_are_accepted() {
         check(|case, _| case.rounds = vec![85.0, 100.0, 115.0], &[]);
     }
 
     #[test]
-    fn rounds_that_lie_further_apart_are_noise() {
+    fn rounds_further_apart_are_reported_as_noise() {
         let noise = "Noise, since rounds lie far apart; as a share of their median. Feed pages: redis_list 31 %.";
         check(|case, _| case.rounds = vec![115.0, 84.0, 100.0], &[noise]);
     }
 
     #[test]
-    fn a_client_that_takes_nine_tenths_of_its_cores_is_believed() {
+    fn a_client_that_uses_nine_tenths_of_its_cores_is_accepted() {
         check(|case, _| case.client_cores = 0.9, &[]);
     }
 
     #[test]
-    fn a_client_that_takes_more_was_the_bottleneck() {
-        let bottleneck = "The client was the bottleneck, and the server may do more; cores it took. \
+    fn a_client_that_uses_more_cores_is_reported_as_the_bottleneck() {
+        let bottleneck = "The client was the bottleneck, and the server may do more; cores used by the client. \
                           Feed pages: redis_list 0.91 of 1.00.";
         check(|case, _| case.client_cores = 0.91, &[bottleneck]);
     }
 
     #[test]
-    fn a_client_that_takes_twice_what_the_server_does_is_believed() {
+    fn a_client_that_uses_twice_the_server_cores_is_accepted() {
         check(|case, _| (case.client_cores, case.server_cores) = (0.8, 0.4), &[]);
     }
 
     #[test]
-    fn a_client_that_takes_over_twice_what_the_server_does_is_doubted() {
-        let warning = "The client took far more than the server, which may well do more; cores of each. \
+    fn a_client_that_uses_over_twice_the_server_cores_causes_a_warning() {
+        let warning = "The client used far more cores than the server, which may do more; cores of each. \
                      Feed pages: redis_list 0.80 and 0.39.";
         check(|case, _| (case.client_cores, case.server_cores) = (0.8, 0.39), &[warning]);
     }
 
     #[test]
-    fn a_client_with_little_to_do_may_take_more_than_an_idle_server() {
+    fn a_client_with_little_load_may_use_more_than_an_idle_server() {
         check(|case, _| (case.client_cores, case.server_cores) = (0.5, 0.1), &[]);
     }
 
@@ -244,35 +244,35 @@ mod tests {
     }
 
     #[test]
-    fn other_programs_may_take_a_tenth_of_the_machine_and_others_on_the_hardware_two_percent() {
+    fn other_programs_may_use_ten_percent_and_other_machines_two_percent() {
         check(|_, around| around.stretches = vec![stretch("page of redis_list", 0.1, 0.02)], &[]);
     }
 
     #[test]
-    fn other_programs_that_take_more_are_named_where_they_took_most() {
-        let warning = "Other programs took 14 % of the machine during memory (limit 10 %), and too much during 1 more, so \
-                     figures are lower, and latencies higher, than they need be.";
+    fn other_programs_above_the_limit_are_reported_with_the_worst_case() {
+        let warning = "Other programs used 14 % of the machine during memory (limit 10 %), also exceeded during 1 more, so \
+                     rates are lower, and latencies higher, than without them.";
         let stretches = vec![stretch("page", 0.11, 0.0), stretch("memory", 0.14, 0.0), stretch("mixed", 0.1, 0.0)];
         check(|_, around| around.stretches = stretches, &[warning]);
     }
 
     #[test]
-    fn time_that_is_stolen_is_told() {
-        let warning = "Other machines on the same hardware took 2.1 % of the machine during page (limit 2 %), so the \
-                     slowest operations may be theirs.";
+    fn steal_time_is_reported() {
+        let warning = "Other machines on the same hardware used 2.1 % of the machine during page (limit 2 %), so they may \
+                     have caused the slowest operations.";
         check(|_, around| around.stretches = vec![stretch("page", 0.0, 0.021)], &[warning]);
     }
 
     #[test]
-    fn designs_that_wait_may_take_two_percent_of_the_machine_and_are_named_if_they_take_more() {
+    fn waiting_designs_may_use_two_percent_and_are_named_above_that() {
         let waiting = |what: &str, waiting_share, most: &str| Stretch {
             waiting_share,
             waiting_most: most.to_owned(),
             ..stretch(what, 0.0, 0.0)
         };
         check(|_, around| around.stretches = vec![waiting("page", 0.02, "redis_list")], &[]);
-        let warning = "Designs whose turn it was not took 5 % of the machine during page (limit 2 %), and too much during 1 \
-                     more. Those that took most: mariadb_push, redis_zset.";
+        let warning = "Outside their turns, designs used 5 % of the machine during page (limit 2 %), also exceeded during 1 \
+                     more. Most by: mariadb_push, redis_zset.";
         let stretches =
             vec![waiting("mix", 0.03, "redis_zset"), waiting("page", 0.05, "mariadb_push"), waiting("x", 0.01, "a")];
         check(|_, around| around.stretches = stretches, &[warning]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_p99_that_is_the_figure_needs_a_thousand_samples_in_each_round() {
+    fn a_p99_result_needs_a_thousand_samples_in_each_round() {
         let few = "Too few samples behind a p99. Feed pages: redis_list 999 in a round.";
         check(|case, _| case.round_samples_min = Some(999), &[few]);
         check(|case, _| case.round_samples_min = Some(1_000), &[]);
@@ -303,21 +303,21 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_begin_later_are_told() {
-        let late = "Operations began late, since the client could not keep the rate up; by as much or more, 1 in 100. \
+    fn operations_that_begin_later_are_reported() {
+        let late = "Operations began late, since the client could not keep up the rate; p99 of the delay. \
                     Feed pages: redis_list 1.1 ms.";
         check(|case, _| case.late_p99_us = Some(1_100.0), &[late]);
     }
 
     #[test]
     fn three_rounds_are_enough_and_two_are_not() {
-        let few = "Too few rounds to tell noise. Feed pages: redis_list 2.";
+        let few = "Too few rounds to estimate noise. Feed pages: redis_list 2.";
         check(|case, _| case.rounds = vec![1.0; 3], &[]);
         check(|case, _| case.rounds = vec![1.0; 2], &[few]);
     }
 
     #[test]
-    fn a_rule_that_is_broken_in_many_places_is_told_once() {
+    fn a_warning_with_many_cases_is_reported_once() {
         let (mut report, one) = (sample::report(), Case { failed: 7, ..good() });
         let cases = [("page".to_owned(), one.clone()), ("mix".to_owned(), one)];
         let target =
@@ -334,14 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn a_build_without_optimisation_is_told_first() {
-        let worthless = "This program was built without optimisation, so no figure here means anything.";
+    fn an_unoptimised_build_is_reported_first() {
+        let worthless = "This program was built without optimisation, so its figures are meaningless.";
         let failed = "Operations that were refused or failed. Feed pages: redis_list 2.";
         check(|case, around| (case.failed, around.unoptimised) = (2, true), &[worthless, failed]);
     }
 
     #[test]
-    fn designs_that_were_left_out_are_not_doubted() {
+    fn designs_that_were_left_out_cause_no_warning() {
         let mut report = sample::report();
         for target in &mut report.targets {
             target.left_out = Some("not installed".to_owned());

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_what_is_published_is_deleted_later_by_its_author() {
+    fn a_share_of_posts_is_deleted_later_by_their_authors() {
         let mut operations = operations(Mix::named("publish").unwrap().undoing(0.1));
         let all: Vec<Operation> = (0..5_000).map(|_| operations.next_operation()).collect();
         let deleted: Vec<_> = all.iter().enumerate().filter(|(_, done)| done.kind() == Kind::Delete).collect();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_prefers_the_first() {
+    fn zipf_prefers_the_first_users() {
         let mut rng = fastrand::Rng::with_seed(3);
         let zipf = Zipf::new(100, 1.0);
         let firsts = (0..10_000).filter(|_| zipf.choose(&mut rng) == 0).count();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_and_the_client_decide() {
+    fn seed_and_client_determine_the_operations() {
         let of = |number| {
             let mut operations = operations(Mix::named("page").unwrap()).workload.client(number);
             (0..20).map(|_| operations.next_operation()).collect::<Vec<_>>()

@@ -96,7 +96,7 @@ use_container() {
     key=$("${container[@]}" init --listen 0.0.0.0:8080 2>"$work/init.err") || fail "init: $(cat "$work/init.err")"
     [[ $key =~ ^[A-Za-z0-9_-]{20,}$ ]] || fail "init printed no key on its standard output: $key"
     grep -qF "serve --config /etc/tidewire/tidewire.toml" "$work/init.err" || fail "init does not say what is next"
-    expect 1 "nothing is written over" "${container[@]}" init
+    expect 1 "files are not overwritten" "${container[@]}" init
     [ "$(stat -c '%a %u:%g' "$config/access.toml")" = "600 65532:65532" ] || fail "others can read the access file"
     [ "$(stat -c '%a %u:%g' "$config/metrics.key")" = "640 65532:65532" ] || fail "Prometheus cannot read its key"
     metrics_key=$(cat "$config/metrics.key")

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_at_the_limit_is_read_and_one_over_it_or_without_end_is_refused() {
+    fn files_up_to_the_limit_are_read_and_larger_or_endless_ones_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "12345").unwrap();
         assert_eq!(read_text(file.path(), 5).unwrap(), "12345");

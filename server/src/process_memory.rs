@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_limit_of_a_group_and_those_above_it_counts() {
+    fn the_lowest_limit_of_a_cgroup_and_its_parents_applies() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let file = root.path().join(path);

@@ -124,7 +124,7 @@ fn batch_with_a_page(collector: &Collector) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_is_a_span_under_the_one_it_came_with() {
+fn a_request_is_a_child_span_of_its_trace_header() {
     let collector = Collector::start();
     let program = Program::start(&collector.url, &[("OTEL_BSP_SCHEDULE_DELAY", "50")]);
     assert_eq!(program.status("/v1/users/ann/feed?limit=0"), Some(400));
@@ -139,7 +139,7 @@ fn a_request_is_a_span_under_the_one_it_came_with() {
 }
 
 #[test]
-fn what_waits_is_sent_at_the_end() {
+fn pending_spans_are_sent_at_shutdown() {
     let collector = Collector::start();
     let program =
         Program::start(&collector.url, &[("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("OTEL_SERVICE_NAME", "feeds")]);
@@ -150,7 +150,7 @@ fn what_waits_is_sent_at_the_end() {
 }
 
 #[test]
-fn a_collector_that_does_not_answer_holds_nothing_up() {
+fn an_unresponsive_collector_delays_nothing() {
     // It takes connections, and says nothing.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

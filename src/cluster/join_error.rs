@@ -29,8 +29,8 @@ pub enum JoinError {
     /// The cluster was bootstrapped without an archive: its log does not have enough data for nodes that have some
     /// posts only in an archive.
     #[error(
-        "cluster {cluster} was founded without an archive, and cannot get {place} later: start its nodes without --archive, or found another \
-         cluster with `tidewire cluster init --archive`, from a snapshot of this one (--from-snapshot)"
+        "cluster {cluster} was created without an archive, and cannot add {place} later: start its nodes without --archive, or create \
+         another cluster from a snapshot of this one with `tidewire cluster init --archive --from-snapshot`"
     )]
     NewArchive {
         /// The address of the archive.
@@ -40,7 +40,7 @@ pub enum JoinError {
     },
     /// The cluster has an archive, and this node was started without one.
     #[error(
-        "cluster {cluster} was founded with an archive for old posts, which all nodes share: start this node with the --archive of the others"
+        "cluster {cluster} was created with an archive for old posts, which all nodes share: start this node with the same --archive as the others"
     )]
     NoArchive {
         /// The cluster that this node takes part in.
@@ -77,8 +77,8 @@ pub enum JoinError {
     },
     /// The log ends before the last record that a snapshot contains.
     #[error(
-        "{log} ends at record {last}, and {snapshot} was taken at record {through}: it is another log, or has lost records; restore the log, \
-         or choose another data directory"
+        "{log} ends at record {last}, and {snapshot} was taken at record {through}: this is another log, or it has lost records; restore \
+         the log, or choose another data directory"
     )]
     Shorter {
         /// The address of the log.
@@ -93,7 +93,7 @@ pub enum JoinError {
     /// The log begins with a state that this node does not have and could not fetch.
     #[error(
         "{log} begins with the state of cluster {cluster} after record {sequence}, and {has}; start the node with the data directory that \
-         `tidewire cluster init --from-snapshot` has made first; {no_newer}"
+         `tidewire cluster init --from-snapshot` created; {no_newer}"
     )]
     NoFirstState {
         /// The address of the log.

@@ -130,7 +130,7 @@ pub fn first_record(cluster: ClusterId, content: &Content) -> LogRecord {
 pub fn refuse_used(log: &dyn SharedLog) -> Result<(), LogError> {
     match log.range()?.last {
         Sequence(0) => Ok(()),
-        _ => Err(LogError::Setup(format!("{} has records already, or had some", log.place()))),
+        _ => Err(LogError::Setup(format!("{} already has records, or had some", log.place()))),
     }
 }
 
@@ -146,7 +146,7 @@ pub fn append_first(log: &dyn SharedLog, record: &LogRecord) -> Result<(), LogEr
     match first_read(&mut *reader, FOUND_WAIT)? {
         None => Err(LogError::Unavailable(format!("{} has not stored the first record in time", log.place()))),
         Some(first) if first == *record => Ok(()),
-        Some(_) => Err(LogError::Setup(format!("{} was made the log of another cluster just now", log.place()))),
+        Some(_) => Err(LogError::Setup(format!("{} became the log of another cluster at the same time", log.place()))),
     }
 }
 
@@ -171,7 +171,7 @@ impl ClusterJournal {
         let (reader, writer) = (log.reader(applied)?, log.writer()?);
         let (batches, incoming) = crossbeam_channel::bounded(BATCHES_AHEAD);
         let reading = thread::Builder::new().name("tidewire-log".to_owned()).spawn(move || read(reader, &batches));
-        reading.map_err(|cause| LogError::Unavailable(format!("no thread to read it: {cause}")))?;
+        reading.map_err(|cause| LogError::Unavailable(format!("cannot start a thread to read it: {cause}")))?;
         let (me, now) = (view.run().clone(), clock.monotonic());
         let mut journal = Self {
             failure_detector: FailureDetector::new(me.clone(), options.address, options.session, now),
@@ -353,7 +353,7 @@ impl Journal for ClusterJournal {
         let pending = std::mem::take(&mut self.pending);
         self.pending_bytes = 0;
         if !self.is_sequencer() || self.must_reclaim {
-            return Err(JournalError::Unavailable("this node takes no writes now".to_owned()));
+            return Err(JournalError::Unavailable("this node does not accept writes now".to_owned()));
         }
         for (nth, content) in pending.iter().enumerate() {
             if self.unread == 0 {
@@ -416,7 +416,7 @@ impl SharedJournal for ClusterJournal {
             Err(cause) => self.log_unavailable(&cause),
         }
         if self.failure_detector.must_give_up_name(self.clock.monotonic(), &self.membership) {
-            self.fail(format!("another process takes part in the cluster as node {}", self.me.node), each);
+            self.fail(format!("another process already runs as node {}", self.me.node), each);
         }
     }
 

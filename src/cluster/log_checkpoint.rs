@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_does_not_answer_is_asked_again_for_a_time() {
+    fn reads_of_an_unavailable_log_are_retried_for_a_limited_time() {
         let record = LogRecord { sequence: Sequence(1), bytes: vec![1] };
         let (nothing, silent) = (Ok(Vec::new()), LogError::Unavailable("no answer".to_owned()));
         let setup = LogError::Setup("another topic".to_owned());

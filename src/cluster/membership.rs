@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_sequencer_of_the_epoch_writes_without_a_gap_counts() {
+    fn only_gapless_records_of_the_sequencer_of_the_epoch_count() {
         let (a, b, again) = (run("a", 1), run("b", 1), run("a", 2));
         let mut membership = new(4);
         for (by, epoch, nth, content, counts) in [
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_followed_is_refused_and_records_of_other_clusters_do_not_count() {
+    fn an_invalid_log_is_refused_and_records_of_other_clusters_are_ignored() {
         let a = run("a", 1);
         let mut membership = new(4);
         let foreign = Header { cluster: ClusterId(8), ..header(&a, 0, 0) };
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_leaves_moves_only_its_own_readers_and_all_have_about_as_many() {
+    fn a_leaving_member_moves_only_its_own_partitions_and_shares_stay_balanced() {
         let members = |names: &[&str]| {
             let mut membership = new(PARTITIONS);
             let a = run("a", 1);

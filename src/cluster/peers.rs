@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_listens_until_one_that_is_ready_was_heard_though_the_log_does_not_answer_at_first() {
+    fn a_node_listens_until_it_has_read_a_heartbeat_of_a_ready_peer() {
         let heartbeat = |node: &str, cluster: u64, is_ready: bool| {
             let by = Incarnation { node: node.parse().unwrap(), run: 1 };
             let header = Header { cluster: ClusterId(cluster), by, epoch: Epoch(0), nth: 1 };

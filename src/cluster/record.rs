@@ -40,7 +40,7 @@ pub struct NodeName(Arc<str>);
 
 /// The reason why a text is not a valid name of a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the name of a node has 1 to {NODE_NAME_BYTES_MAX} letters, digits and characters . _ -, and {0:?} does not")]
+#[error("{0:?} is not the name of a node: 1 to {NODE_NAME_BYTES_MAX} letters, digits or characters . _ -")]
 pub struct NodeNameError(String);
 
 impl NodeName {
@@ -215,7 +215,9 @@ pub enum RecordError {
     #[error("its header is damaged: {0}")]
     Header(String),
     /// The content is not known to this program. The text names the unknown part.
-    #[error("its content cannot be read ({0}): it is damaged, or a newer program wrote it; then upgrade this node")]
+    #[error(
+        "its content cannot be read ({0}): it is damaged, or a newer version wrote it; in that case, upgrade this node"
+    )]
     Content(String),
 }
 
@@ -278,7 +280,7 @@ mod tests {
     use crate::id::{PostId, SourceId};
 
     #[test]
-    fn records_are_read_as_they_were_written_and_cut_ones_are_refused() {
+    fn records_are_decoded_as_encoded_and_truncated_ones_are_refused() {
         let node: NodeName = "node-1.eu_west".parse().unwrap();
         let header = Header {
             cluster: ClusterId(1 << 63),
@@ -314,7 +316,7 @@ mod tests {
     const STORED: &str = include_str!("../../tests/fixtures/log-v1/records.txt");
 
     #[test]
-    fn records_that_an_earlier_version_has_stored_are_read_and_written_byte_for_byte() {
+    fn records_of_an_earlier_version_are_decoded_and_encoded_byte_for_byte() {
         let mut kinds = Vec::new();
         for line in STORED.lines() {
             let (kind, digits) = line.split_once(' ').unwrap();
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_a_newer_program_is_named_as_such() {
+    fn a_record_of_a_newer_version_is_reported_as_newer() {
         let header = Header {
             cluster: ClusterId(1),
             by: Incarnation { node: "a".parse().unwrap(), run: 1 },
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_may_have_fields_that_are_not_known_and_no_other_record_may() {
+    fn only_heartbeats_may_have_unknown_fields() {
         fn packed(kind: &str, fields: serde_json::Value) -> Vec<u8> {
             let mut bytes = Vec::new();
             pack(&std::collections::BTreeMap::from([(kind, fields)]), &mut bytes);
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_begins_with_a_state_has_a_first_record_of_its_own_kind() {
+    fn the_first_record_of_a_log_with_initial_state_has_its_own_kind() {
         // So a program that does not know the record reports its kind, and does not begin with an empty state.
         let state = FirstState { cluster: ClusterId(2), sequence: Sequence(9), digest: "0f".to_owned() };
         let mut encoded = Vec::new();
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_posts_are_stored_as_ever_and_beside_an_archive_with_what_is_known_of_the_post() {
+    fn changes_of_archived_posts_include_the_post_and_others_keep_their_stored_form() {
         let known = |repost_of, hidden| {
             let sources = ["ann", "tag:tea"].map(|source| SourceId::new(source).unwrap()).to_vec();
             Some(Box::new(ChangedPost { at: at(3, 9), sources, repost_of, hidden }))

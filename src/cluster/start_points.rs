@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_begins_at_the_last_state_that_is_early_enough_and_still_in_the_log() {
+    fn reading_begins_at_the_last_early_enough_state_that_the_log_still_has() {
         let points = StartPoints::new([1, 50, 20].map(state).into());
         for (after, first, expected) in [
             (0, 1, Ok(1)),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn many_states_are_thinned_out_and_still_cover_the_whole_log() {
+    fn many_states_are_thinned_out_evenly_over_the_log() {
         let points = StartPoints::new(Vec::new());
         (1..=10_000).for_each(|sequence| points.add(state(sequence)));
         assert_eq!(points.0.lock().len(), STATES_MAX);

@@ -96,7 +96,7 @@ mod tests {
     use crate::storage::journal::MemoryJournal;
 
     #[tokio::test]
-    async fn who_reads_all_posts_counts_as_a_reader_of_changes_from_page_to_page() {
+    async fn a_reader_of_all_posts_counts_as_a_change_reader_with_every_page() {
         let clock = Arc::new(ManualClock::new(UnixMicros(0)));
         let engine =
             Engine::start_with(EngineConfig::default(), MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);

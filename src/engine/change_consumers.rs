@@ -25,9 +25,7 @@ pub enum ChangeConsumerError {
     #[error(transparent)]
     Changes(#[from] ChangesError),
     /// The engine is a node of a cluster, whose log keeps records by rules of its own.
-    #[error(
-        "consumers of changes are registered on one machine only: the log of a cluster keeps records by rules of its own"
-    )]
+    #[error("consumers of changes cannot be registered in a cluster: the log of the cluster has its own retention")]
     InCluster,
     /// The maximum number of consumers is registered.
     #[error("there are {CHANGE_CONSUMERS_MAX} consumers of changes, the maximum")]

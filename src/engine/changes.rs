@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stored_event_says_of_itself_is_what_it_is_when_it_is_decoded() {
+    fn the_kind_and_position_of_a_stored_event_equal_those_of_the_decoded_event() {
         let (at, user) = (UnixMicros(7), SourceId::new("ann").unwrap());
         let position = Position { published_at: at, id: PostId(u64::MAX) };
         let draft = Draft::new(user.clone(), Body::new("{\"a\":[1]}").unwrap());
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_event_have_no_kind() {
+    fn invalid_event_bytes_have_no_kind() {
         for bytes in [&b""[..], b"\x81", b"\x81\xa9pub", b"\x80\xa1a", b"\x81\x01\x02", b"\x81\xa1\xff"] {
             let stored = StoredEvent(Form::Bytes(bytes.to_vec()));
             assert_eq!((stored.kind(), stored.published()), ("", None), "{bytes:?}");

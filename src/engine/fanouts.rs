@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_a_fan_out_are_there_once_they_are_final() {
+    fn figures_of_a_fan_out_are_reported_when_they_are_final() {
         let both = [(Route::Push, 7), (Route::Pull, 1_000)];
         let instant = Some(Duration::from_millis(1));
         let begun = Deliveries { started: instant, awake: 3, added: 1, ..Deliveries::default() };

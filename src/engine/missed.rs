@@ -178,7 +178,7 @@ mod tests {
     use crate::state::world::World;
 
     #[test]
-    fn readers_are_sorted_by_the_text_of_their_ids_and_begin_after_one_of_them() {
+    fn missed_readers_are_sorted_by_id_and_can_start_after_one() {
         let (world, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(3));
         let long = "reader-with-a-long-name";
         let mut ids: Vec<String> = ["b", "a", "a-", "a.b", "B", "zz", long].map(str::to_owned).into();

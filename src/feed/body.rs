@@ -44,7 +44,7 @@ pub enum BodyError {
     /// A number that some parsers refuse.
     #[error(
         "a number in a body must be within the range of a double, a whole one within 64 bits, and have at most {POST_NUMBER_BYTES_MAX} \
-         characters: the one at byte {at} is not; send it as text"
+         characters: the number at byte {at} exceeds this; send it as text"
     )]
     Number {
         /// The start of the number, in bytes of the body.
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_parser_takes_is_kept_as_it_came() {
+    fn portable_json_is_stored_unchanged() {
         let longest = format!("0.{}", "1".repeat(POST_NUMBER_BYTES_MAX - 2));
         for good in [
             "-0",
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_some_parser_refuses_is_refused_by_its_place_and_served_so_that_all_take_it() {
+    fn unportable_json_is_refused_by_position_and_stored_cases_are_served_portably() {
         let digits = "9".repeat(4_301);
         let long = format!("0.{}", "1".repeat(POST_NUMBER_BYTES_MAX - 1));
         let numbers =
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_before_bodies_were_checked_is_served_so_that_every_parser_takes_it() {
+    fn unportable_bodies_from_storage_become_portable_when_decoded() {
         let stored: Body = serde_json::from_value(r#"[1e400,"\ud800"]"#.into()).unwrap();
         assert_eq!(stored.as_str(), r#"["1e400","\ufffd"]"#);
         let good: Body = serde_json::from_value(r#"[1.50,"\ud83d\ude00"]"#.into()).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_stands_twice_is_refused_by_its_place_and_the_last_is_served() {
+    fn a_duplicate_name_is_refused_by_position_and_served_with_its_last_value() {
         for (body, at, served) in [
             (r#"{"a":1,"a":2}"#, 7, r#"{"a":2}"#),
             (r#"{"a":1, "b":{"a":1} , "\u0061":[2]}"#, 22, r#"{"b":{"a":1} , "\u0061":[2]}"#),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_a_body_again() {
+    fn the_portable_form_of_a_body_is_a_valid_body() {
         let body =
             r#"[1e999,"\ud800\ud800",{"\udc00":-1e999,"\udc01":{"a":1,"a":2e999}},123456789012345678901234567890]"#;
         assert!(serde_json::from_str::<serde_json::Value>(body).is_err());

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_changes_sides_above_the_threshold_and_back_at_eighty_percent() {
+    fn a_source_is_pulled_above_the_threshold_and_pushed_again_at_eighty_percent() {
         let policy = CelebrityPolicy::Above(NonZeroU64::new(10).unwrap());
         let mut celebrity = false;
         let sides: Vec<bool> = [9, 10, 11, 10, 9, 8, 9, 10, 11]
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pure_modes_do_not_count() {
+    fn the_pure_modes_ignore_follower_counts() {
         for followers in [0, 1, u64::MAX] {
             assert!(!CelebrityPolicy::PushAll.is_celebrity(followers, true));
             assert!(CelebrityPolicy::PullAll.is_celebrity(followers, false));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_threshold_still_has_a_way_back() {
+    fn the_smallest_threshold_can_still_be_undercut() {
         let policy = CelebrityPolicy::Above(NonZeroU64::MIN);
         assert!(policy.is_celebrity(2, false));
         assert!(policy.is_celebrity(1, true));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn followers_alone_do_not_move_a_source_that_cost_decides_about() {
+    fn follower_counts_do_not_change_the_route_of_a_cost_based_source() {
         let policy = CelebrityPolicy::ByCost(CostModel::default());
         for before in [false, true] {
             assert_eq!([0, 1, u64::MAX].map(|followers| policy.is_celebrity(followers, before)), [before; 3]);
@@ -221,7 +221,7 @@ mod tests {
     };
 
     #[test]
-    fn a_change_of_route_pays_if_the_other_costs_less_by_a_third() {
+    fn the_route_changes_if_the_other_one_costs_a_third_less() {
         for (push_ns, pull_ns, pays) in [
             (300.0, 100.0, [true, false]),
             (100.0, 300.0, [false, true]),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_those_of_all_deliveries_and_of_all_pages() {
+    fn costs_cover_all_deliveries_and_all_pages() {
         let costs = MODEL.costs(10.0, Audience { active: 1_000.0, pages: 5_000.0 });
         assert_eq!(costs, Costs { push_ns: 10.0 * 201_000.0, pull_ns: 500_000.0 });
         assert_eq!(MODEL.costs(10.0, Audience::default()), Costs::default(), "nobody reads");

@@ -216,20 +216,20 @@ mod tests {
         }
 
         #[test]
-        fn texts_compare_as_their_positions_do(positions in proptest::collection::vec((times(), any::<u64>()), 2)) {
+        fn encoded_cursors_sort_as_their_positions(positions in proptest::collection::vec((times(), any::<u64>()), 2)) {
             let (one, other) = (at(positions[0].0, positions[0].1), at(positions[1].0, positions[1].1));
             prop_assert_eq!(encode(one).as_bytes().cmp(encode(other).as_bytes()), one.cmp(&other));
         }
 
         #[test]
-        fn no_text_makes_the_reader_panic(text in "\\PC{0,40}") {
+        fn decoding_any_text_does_not_panic(text in "\\PC{0,40}") {
             let _ = (decode(&text), decode_edge(&text), decode_name::<ListName>(&text));
             prop_assert_eq!(decode_resume(&format!("{}.{text}", encode(at(1, 1)))), Err(CursorError));
         }
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_cursors_are_refused() {
         let feed = encode(at(5, 5));
         let edge = encode_edge(UnixMicros(5));
         for bad in ["", "x", "AAAA", &feed[1..], &format!("{feed}A"), &feed.replace('-', "+"), &edge] {

@@ -41,13 +41,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_changes_nothing() {
+    fn a_clock_that_steps_back_does_not_change_the_count() {
         assert_eq!(decayed(3.0, START, UnixMicros(START.0 - 3_600_000_000)), 3.0);
         assert_eq!(decayed(3.0, UnixMicros(i64::MAX), UnixMicros(i64::MIN)), 3.0);
     }
 
     #[test]
-    fn nothing_stays_nothing() {
+    fn a_zero_count_stays_zero() {
         assert_eq!(decayed(0.0, UnixMicros(i64::MIN), START), 0.0);
     }
 }

@@ -375,7 +375,7 @@ mod tests {
     use crate::feed::position::at;
 
     #[test]
-    fn hidden_edges_work_but_do_not_show() {
+    fn hidden_edges_are_followed_but_not_listed() {
         let mut following = Following::default();
         following.insert(SourceSlot(5), UnixMicros(1), true);
         following.insert(SourceSlot(3), UnixMicros(2), false);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_made_again_is_a_new_one() {
+    fn a_recreated_edge_is_a_new_edge() {
         let mut following = Following::default();
         following.insert(SourceSlot(1), UnixMicros(1), false);
         let (version, seen) = (following.version(), following.last_made());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_and_an_end_bound_what_an_edge_brings() {
+    fn start_and_end_bound_the_posts_of_an_edge() {
         let (source, mut following) = (SourceSlot(1), Following::default());
         let brings = |following: &Following| -> Vec<i64> {
             (0..10).filter(|time| following.brings(SourceSlot(1), at(*time, 0)).is_some()).collect()
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_that_brings_everything_makes_older_notes_superfluous() {
+    fn an_unbounded_edge_replaces_earlier_kept_ranges_whose_number_is_limited() {
         let (source, mut following) = (SourceSlot(1), Following::default());
         for time in 1..100 {
             following.insert(source, UnixMicros(time), false);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_post_is_never_said_to_have_come_earlier_than_it_did() {
+    fn the_time_of_the_last_late_post_is_rounded_up() {
         let mut inbox = inbox(1);
         assert_eq!(inbox.last_late(), UnixMicros(i64::MIN));
         for (at, last_late) in [(1, 1_000_000), (999, 1_000_000), (1_000_001, 2_000_000), (i64::MAX, i64::MAX)] {
@@ -213,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_takes_no_more_than_a_cache_line_and_a_half() {
+    fn an_inbox_uses_a_cache_line_and_a_half() {
         assert_eq!(size_of::<Inbox>(), 96);
     }
 
     #[test]
-    fn the_oldest_goes_first_and_raises_the_floor() {
+    fn a_full_inbox_evicts_the_oldest_post_and_raises_the_floor() {
         let mut inbox = inbox(2);
         assert_eq!(inbox.push(at(10, 1)), Push::Added { evicted: None });
         assert_eq!(inbox.push(at(30, 3)), Push::Added { evicted: None });
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_post_twice_appears_once() {
+    fn a_post_pushed_twice_appears_once() {
         let mut inbox = inbox(3);
         inbox.push(at(1, 1));
         assert_eq!(inbox.push(at(1, 1)), Push::Duplicate);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_inbox_takes_a_newcomer_that_is_oldest_only_to_the_floor() {
+    fn a_full_inbox_evicts_a_new_post_that_is_the_oldest() {
         let mut inbox = inbox(1);
         inbox.push(at(9, 9));
         assert_eq!(inbox.push(at(3, 3)), Push::Added { evicted: Some(at(3, 3)) });
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn absorbing_a_cut_source_admits_the_gap() {
+    fn absorbing_a_truncated_source_raises_the_floor() {
         let mut inbox = inbox(3);
         inbox.push(at(1, 1));
         inbox.absorb(&[at(90, 1), at(80, 1)], Some(at(70, 1)));
@@ -256,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn above_its_floor_it_is_the_set_of_all_pushed(
+        fn above_its_floor_an_inbox_has_all_pushed_posts(
             posts_max in 1..40usize,
             pushed in prop::collection::vec((0..60i64, 0..4u64), 0..300),
         ) {

@@ -126,7 +126,7 @@ mod tests {
     const OTHER: PostId = PostId(2);
 
     #[test]
-    fn an_answer_is_good_until_there_is_a_newer_notice_of_its_post() {
+    fn a_lookup_is_valid_until_a_newer_notice_about_its_post() {
         for (newer, expected) in [
             (vec![], LookupValidity::Good),
             (
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_are_remembered_while_anything_is_looked_up_and_not_without_bound() {
+    fn notices_are_remembered_during_lookups_up_to_a_limit() {
         let mut lookups = Lookups::new(Epoch(7));
         lookups.note(Invalidation::EntryChanged(ONE));
         let (first, second) = (lookups.ask(), lookups.ask());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_stream_asked_for_is_neither_told_nor_counted() {
+    fn lookups_of_an_earlier_stream_are_ignored() {
         let (mut earlier, mut lookups) = (Lookups::new(Epoch(6)), Lookups::new(Epoch(7)));
         (0..9).for_each(|_| earlier.note(Invalidation::Marked));
         let (before, asked) = (earlier.ask(), lookups.ask());
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_got_lost_is_waited_for_until_the_notice_of_that() {
+    fn a_late_result_of_a_lost_lookup_is_not_counted() {
         let mut lookups = Lookups::new(Epoch(7));
         let lost = lookups.ask();
         lookups.note(Invalidation::Missed);

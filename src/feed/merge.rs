@@ -339,7 +339,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_sorted_union(
+        fn a_merge_is_the_sorted_union_of_its_inputs(
             posts in prop::collection::vec((0..5usize, 0..40i64, 0..3u64, any::<bool>()), 0..200),
             in_inbox in prop::collection::vec((0..40i64, 0..3u64), 0..30),
             (above, below) in (0..20i64, 20..45i64),
@@ -371,7 +371,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_source_is_asked_only_for_what_the_page_can_need() {
+    fn a_merge_reads_only_as_many_posts_of_a_source_as_the_page_needs() {
         let mut world = TestOutboxes { outboxes: vec![Outbox::default(); 300], ..TestOutboxes::default() };
         for (slot, outbox) in world.outboxes.iter_mut().enumerate() {
             (0..1_000).for_each(|time| assert!(outbox.insert(at(time, slot as u64), Route::Pull)));
@@ -385,7 +385,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_walk_ends_where_an_outbox_goes_on_in_the_archive() {
+    fn a_merge_ends_where_an_outbox_continues_in_the_archive() {
         let mut world = TestOutboxes { outboxes: vec![Outbox::default(); 2], ..TestOutboxes::default() };
         for time in [1, 3, 5, 7, 9] {
             world.outboxes[0].insert(at(time, 0), Route::Push);
@@ -411,7 +411,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_outbox_that_fails_is_named_and_the_rest_goes_on() {
+    fn a_failing_outbox_is_named_and_the_merge_continues_without_it() {
         let mut world = TestOutboxes {
             outboxes: vec![Outbox::default(); 2],
             pulls_left: Some(Cell::new(1)),

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_answer_in_order_within_their_span() {
+    fn reads_of_a_part_are_ordered_within_their_range() {
         let mut outbox = Outbox::default();
         for time in [1, 3, 5, 7] {
             assert!(outbox.insert(at(time, 0), Route::Push));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_archived_still_counts_and_is_told_to_who_comes_near_it() {
+    fn archived_posts_are_still_counted_and_reported_to_reads_that_reach_them() {
         let mut outbox = Outbox::default();
         for time in 1..=9 {
             outbox.insert(at(time, 0), if time % 2 == 0 { Route::Pull } else { Route::Push });
@@ -335,7 +335,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_newest_answer_as_the_outbox_does_or_not_at_all(
+        fn the_copy_of_the_newest_posts_answers_as_the_outbox_or_not_at_all(
             placed in prop::collection::vec((0..60i64, any::<bool>()), 0..60),
             archived in 0..40i64,
             late in prop::collection::vec(0..60i64, 0..8),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_post_does_not_count_as_shown_wherever_it_is() {
+    fn a_hidden_post_in_memory_or_archive_does_not_count_as_shown() {
         let mut outbox = Outbox::default();
         (1..=4).for_each(|time| assert!(outbox.insert(at(time, time as u64), Route::Push)));
         [1, 2, 1].into_iter().for_each(|id| outbox.hide(PostId(id), true));

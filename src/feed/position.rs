@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn next_up_leaves_no_position_between() {
+    fn next_up_is_the_adjacent_position() {
         assert_eq!(at(1, 1).next_up(), at(1, 2));
         assert_eq!(at(1, u64::MAX).next_up(), at(2, 0));
         assert_eq!(Position::MAX.next_up(), Position::MAX);

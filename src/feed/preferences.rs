@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_silenced_last_is_listed_first() {
+    fn silenced_sources_are_listed_newest_first() {
         let mut silenced = Silenced::default();
         for (slot, since) in [(5, 1), (3, 2), (9, 3)] {
             assert!(silenced.insert(SourceSlot(slot), UnixMicros(since)));

@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_repost_counts_once_however_many_sources_it_has_and_not_while_it_is_hidden(
+        fn a_visible_repost_counts_once_for_any_number_of_sources(
             changes in prop::collection::vec((0..4u8, 0..12i64, 0..4u32), 0..80),
         ) {
             let (mut reposts, mut there) = (Reposts::default(), std::collections::BTreeMap::new());
@@ -213,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn both_ways_of_looking_find_the_same(
+        fn both_search_strategies_find_the_same_reposts(
             all in prop::collection::btree_set((0..30u32, 0..40i64), 0..200),
             chosen in prop::collection::btree_set(0..30u32, 0..12),
         ) {

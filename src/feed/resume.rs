@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_told_apart_by_place_and_by_instant() {
+    fn new_posts_are_identified_by_position_and_acceptance_time() {
         let whole = Resume::whole(at(50, 0), settled(100, 0));
         let partly = Resume::whole(at(50, 0), settled(100, 0)).given_up_to(at(70, 0), settled(200, 0));
         let plain = Resume::at(at(50, 0));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_late_posts_the_first_are_forgotten_and_that_is_said() {
+    fn the_first_of_too_many_late_posts_are_forgotten_and_reported_as_a_gap() {
         let mut late = LatePosts::default();
         let max = LATE_POSTS_PER_SOURCE_MAX as i64;
         (0..=max).for_each(|nth| late.note(UnixMicros(nth), at(-nth, 0)));
@@ -220,7 +220,7 @@ mod tests {
     proptest! {
         /// A post that is accepted after a token was made is above its floor, or late.
         #[test]
-        fn what_is_new_is_found_above_the_floor_or_noted(
+        fn a_new_post_is_above_the_floor_of_a_token_or_late(
             newest in -2 * MARGIN..2 * MARGIN,
             through in -2 * MARGIN..2 * MARGIN,
             further in 0..MARGIN,

@@ -374,7 +374,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_sorted_set(
+        fn runs_agree_with_a_sorted_set(
             ops in prop::collection::vec(op(0..900u16), 0..300),
             bounds in prop::collection::vec(0..2_000u16, 8),
         ) {
@@ -382,7 +382,7 @@ mod tests {
         }
 
         #[test]
-        fn it_is_a_sorted_set_of_any_positions(
+        fn runs_of_any_positions_agree_with_a_sorted_set(
             ops in prop::collection::vec(op(position()), 0..300),
             bounds in prop::collection::vec(position(), 8),
             step in prop_oneof![Just(0), Just(1), Just(600_000_000), 0..i64::MAX / 200],
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_a_little_out_of_order_fill_their_runs_too() {
+    fn slightly_unordered_keys_fill_their_runs() {
         let mut set = SortedRuns::default();
         (0..320u16).for_each(|key| assert!(set.insert(key ^ 7)));
         assert!(set.older.values().all(|run| run.len() == PACKED_KEYS && run.heap_bytes() == PACKED_KEYS));

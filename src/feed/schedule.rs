@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_author_takes_turns_with_other_large_ones() {
+    fn a_huge_author_alternates_with_other_large_ones() {
         let mut schedule = Schedule::new(1, slices(100));
         schedule.add(at(1, 1), followers_of(1), JobSize::Large, "huge", |_| true);
         let mut served = Vec::new();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn many_posts_of_one_author_get_the_turns_of_one() {
+    fn many_posts_of_one_author_share_the_turns_of_one_source() {
         let mut schedule = Schedule::new(1, slices(100));
         for id in 0..50 {
             schedule.add(at(1, id), followers_of(1), JobSize::Large, "huge", |_| true);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn small_jobs_have_credit_of_their_own_and_go_first() {
+    fn small_jobs_have_their_own_credit_and_run_first() {
         let mut schedule = Schedule::new(1, InFlight { slices: 9, recipients: 1_000 });
         let serve = |schedule: &mut Schedule<_, _>, recipients| {
             let turn = schedule.next_slice(0)?;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_takes_no_more_slices_than_it_may() {
+    fn a_shard_receives_at_most_its_limit_of_slices() {
         let mut schedule = Schedule::new(2, slices(1));
         schedule.add(at(1, 1), followers_of(1), JobSize::Small, (), |_| true);
         let turn = schedule.next_slice(0).unwrap();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_takes_many_small_slices_and_few_large_ones() {
+    fn a_shard_receives_many_small_slices_or_few_large_ones() {
         let mut schedule = Schedule::new(1, InFlight { slices: 10, recipients: 100 });
         for recipients in [1, 50] {
             let mut taken = Vec::new();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_that_reaches_nobody_is_delivered_at_once() {
+    fn a_post_without_recipients_is_delivered_at_once() {
         let mut schedule = Schedule::new(2, slices(1));
         assert_eq!(schedule.add(at(1, 1), followers_of(1), JobSize::Small, "token", |_| false), Some("token"));
         assert_eq!(schedule.jobs(), 0);

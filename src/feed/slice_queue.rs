@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn small_jobs_pass_large_ones_up_to_a_bound() {
+    fn small_jobs_overtake_large_ones_up_to_a_bound() {
         for (slices, order) in [
             ("L500", "L500"),
             ("L500 s50", "s50 L500"),

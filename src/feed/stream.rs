@@ -337,7 +337,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_applies_what_is_told_has_the_feed(ops in prop::collection::vec(op(), 1..120), start in 0..250u8) {
+        fn a_client_that_applies_all_changes_has_the_feed(ops in prop::collection::vec(op(), 1..120), start in 0..250u8) {
             let mut feed: Feed = (0..start).map(|post| (PostId(post.into()), entry_fingerprint(post, post, 0, 0))).collect();
             let (window, floor) = newest(&feed, LIMITS.window_entries);
             let mut stream = FeedStream::new(LIMITS, Epoch(7), window, floor);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_already_is_not_told_again() {
+    fn a_known_change_is_not_sent_again() {
         let mut stream = FeedStream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
         let (post, now) = (PostId(5), Some(entry_fingerprint(5, 5, 0, 0)));
         assert_eq!(stream.observe(post, now, Invalidation::Published(at(5, 5))), Some(Change::Post(post)));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_shows_what_was_not_told_or_not_what_was_does_not_agree() {
+    fn a_page_that_differs_from_the_sent_entries_does_not_agree() {
         let known = [9, 7, 5].map(|post| entry_fingerprint(post, post, 0, 0));
         let stream = FeedStream::new(LIMITS, Epoch(1), known.into(), at(5, 5));
         let [nine, seven, five] = known;
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_was_away_for_too_long_or_was_told_by_another_stream_is_told_so() {
+    fn a_client_that_was_away_too_long_or_is_of_another_stream_cannot_resume() {
         let mut stream = FeedStream::new(LIMITS, Epoch(1), Vec::new(), Position::MIN);
         let start = stream.place();
         for told in 1..=LIMITS.history_changes as u64 + 1 {

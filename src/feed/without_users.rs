@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_event_only_what_it_says_of_others_is_left() {
+    fn each_event_keeps_only_its_data_of_other_users() {
         let (zoe, yan) = (BTreeSet::from([id("zoe")]), BTreeSet::from([id("yan")]));
         let kinds: BTreeSet<_> = naming_zoe().iter().map(|(event, _)| event.stored_name()).collect();
         assert_eq!(kinds.len(), 12, "all but those of erasures and of the clock");

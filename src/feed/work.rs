@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ends_with_its_units_and_looks_at_the_clock_now_and_then() {
+    fn a_budget_ends_with_its_units_and_reads_the_clock_rarely() {
         let looks = Cell::new(0_u64);
         let is_late = || {
             looks.set(looks.get() + 1);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_it_is_late_and_goes_on_for_a_little() {
+    fn a_late_budget_ends_and_can_be_extended_a_little() {
         let budget = Budget::new(Allowance::last(0), &|| true);
         assert!(!budget.is_spent(), "a page of little work needs no clock");
         budget.disk_read();

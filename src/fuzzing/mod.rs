@@ -27,12 +27,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_target_holds_on_its_corpus_and_on_changes_of_it() {
+    fn every_fuzz_target_passes_on_its_corpus_and_on_mutations_of_it() {
         replay::replay(&TARGETS);
     }
 
     #[test]
-    fn the_targets_of_the_fuzzer_are_these() {
+    fn the_fuzz_manifest_lists_every_target() {
         replay::check_manifest("tidewire", &TARGETS);
     }
 }

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_other_systems_are_taken_and_what_paths_need_is_not() {
+    fn ids_of_other_systems_are_accepted_without_characters_reserved_in_paths() {
         for good in [
             "1",
             "550e8400-e29b-41d4-a716-446655440000",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_is_named_by_either_of_its_ids() {
+    fn a_post_name_is_its_id_or_its_external_id() {
         let named: PostName = "ext:550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
         // Stored ids depend on this value: it never changes.
         assert_eq!(named.id, PostId(4_793_205_509_806_541_490));

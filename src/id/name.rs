@@ -38,7 +38,7 @@ pub enum NameError {
         length: usize,
     },
     /// The name or its normalized form has a character that no name may have.
-    #[error("a name may not have {found:?}, which is {what}")]
+    #[error("a name may not contain {found:?}, which is {what}")]
     BadCharacter {
         /// The first such character.
         found: char,
@@ -142,7 +142,7 @@ fn bad(c: char) -> Option<&'static str> {
     }
     Some(match (c, CodePointMapData::<GeneralCategory>::new().get(c)) {
         ('/' | '\\' | '"', _) => "syntax of paths or JSON",
-        ('\u{fffd}', _) => "put where text was damaged",
+        ('\u{fffd}', _) => "a placeholder for damaged text",
         (_, Control) => "a control character",
         (' ', _) => return None,
         (_, SpaceSeparator | LineSeparator | ParagraphSeparator) => "white space other than a space",
@@ -204,7 +204,7 @@ mod tests {
     ];
 
     #[test]
-    fn names_have_one_form() {
+    fn names_have_one_canonical_form() {
         for (name, as_tag, as_topic) in FORMS {
             let expected = |form: &str| Ok(Cow::Owned(if form == "=" { name.to_owned() } else { form.to_owned() }));
             assert_eq!((tag(name), topic(name)), (expected(as_tag), expected(as_topic)), "{name:?}");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_a_form_are_refused_for_what_they_have() {
+    fn invalid_names_are_refused_with_the_cause() {
         let bad = |found, what| NameError::BadCharacter { found, what };
         for (name, why) in [
             ("", NameError::Empty),
@@ -243,7 +243,7 @@ mod tests {
             ("a\u{e000}", bad('\u{e000}', "for private use")),
             ("a\u{378}", bad('\u{378}', "not assigned in Unicode")),
             ("a\u{fffe}", bad('\u{fffe}', "not assigned in Unicode")),
-            ("a\u{fffd}", bad('\u{fffd}', "put where text was damaged")),
+            ("a\u{fffd}", bad('\u{fffd}', "a placeholder for damaged text")),
             ("\u{301}a", NameError::Mark('\u{301}')),
             ("\u{200d}\u{301}a", NameError::Mark('\u{301}')),
         ] {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_that_of_the_form_in_bytes() {
+    fn the_length_limit_applies_to_the_canonical_form_in_bytes() {
         let (most, too_many) = ("é".repeat(NAME_BYTES_MAX / 2), "é".repeat(NAME_BYTES_MAX / 2 + 1));
         let too_long = Err(NameError::TooLong { length: NAME_BYTES_MAX + 2 });
         for form in [tag, topic] {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn each_character_has_a_form_that_is_its_own_and_the_same_in_either_case() {
+    fn each_character_has_an_idempotent_case_insensitive_form() {
         // Skips ideographs and Hangul, which have no cases, and all characters above them.
         let others =
             |code: &u32| *code < 0x3400 || (0xa000..0xac00).contains(code) || (0xf900..0x2_0000).contains(code);
@@ -303,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_form_is_its_own_form_whatever_the_text(text in text()) {
+        fn canonical_forms_are_idempotent(text in text()) {
             for form in [tag, topic] {
                 if let Ok(formed) = form(&text) {
                     prop_assert_eq!(form(&formed), Ok(Cow::Borrowed(&*formed)));
@@ -312,7 +312,7 @@ mod tests {
         }
 
         #[test]
-        fn texts_that_unicode_calls_equivalent_have_one_form(text in text()) {
+        fn canonically_equivalent_texts_have_the_same_form(text in text()) {
             // A leading combining mark is refused, and so is a character that becomes one.
             let text = format!("a{text}");
             if let Ok(formed) = topic(&text) {

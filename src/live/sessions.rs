@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_reaches_all_sessions_of_one_user_and_is_not_lost() {
+    fn a_notification_reaches_all_sessions_of_one_user_and_is_not_lost() {
         let (sessions, woken) = (Arc::new(Sessions::default()), Arc::new(Woken::default()));
         let waker = Waker::from(Arc::clone(&woken));
         let task = Context::from_waker(&waker);

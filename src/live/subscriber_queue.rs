@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_out_in_their_order_until_it_is_closed() {
+    fn events_are_received_in_order_until_the_queue_is_closed() {
         let subscriber = SubscriberQueue::default();
         assert_eq!(next(&subscriber), Poll::Pending);
         (1..=2).for_each(|last| assert_eq!(subscriber.push(event(last), Instant::now()), Pushed::Queued));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_becomes_an_invitation_to_read_again_and_is_no_reason_to_cut_off() {
+    fn a_burst_is_replaced_by_a_request_to_reload_without_disconnecting() {
         let (subscriber, start) = (SubscriberQueue::default(), Instant::now());
         let marker = LiveEvent { kind: EventKind::Marker(at(1, 1)), ..event(0) };
         assert_eq!(subscriber.push(marker, start), Pushed::Queued);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_nothing_of_a_burst_is_cut_off() {
+    fn a_subscriber_that_reads_nothing_of_a_burst_is_cut_off() {
         let (subscriber, start) = (SubscriberQueue::default(), Instant::now());
         let later = start + LIVE_BURST_MAX + std::time::Duration::from_millis(1);
         assert_eq!(subscriber.push(large(1), start), Pushed::Queued);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_too_far_behind_is_cut_off_and_keeps_no_memory() {
+    fn a_subscriber_too_far_behind_is_cut_off_and_its_memory_released() {
         let (by_bytes, start) = (SubscriberQueue::default(), Instant::now());
         let fit = LIVE_QUEUE_BYTES_MAX / event(1).bytes();
         (0..fit as u64).for_each(|last| assert_eq!(by_bytes.push(event(last), start), Pushed::Queued));

@@ -121,8 +121,8 @@ impl Fetching<'_> {
             }
             if !may_come || Instant::now() >= until {
                 return Err(match causes.is_empty() {
-                    true => "no other node that is ready was heard".to_owned(),
-                    false => format!("no other node gave a newer snapshot: {}", causes.join("; ")),
+                    true => "no other node is ready".to_owned(),
+                    false => format!("no other node sent a newer snapshot: {}", causes.join("; ")),
                 });
             }
             self.progress.enter("waiting for the snapshot of another node");
@@ -160,7 +160,7 @@ impl Fetching<'_> {
         let (file, bytes) = snapshot::receive(self.files, from, &checks).map_err(|cause| cause.to_string())?;
         info!("fetched {file} from {place}: {bytes} bytes in {:.1?}", began.elapsed());
         let found = directory_identity::cluster_of(self.files).map_err(|cause| cause.to_string())?;
-        found.map(ClusterId).ok_or_else(|| format!("{file} names no cluster"))
+        found.map(ClusterId).ok_or_else(|| format!("{file} does not name a cluster"))
     }
 }
 
@@ -176,7 +176,7 @@ impl Checks for Expected<'_> {
     fn header(&self, identity: Identity, sequence: Sequence) -> Result<(), String> {
         let found = identity.cluster().map(ClusterId);
         if found.is_none() || self.cluster.is_some_and(|cluster| found != Some(cluster)) {
-            return Err("it is no snapshot of this cluster".to_owned());
+            return Err("it is not a snapshot of this cluster".to_owned());
         }
         let Self { first, .. } = self;
         match sequence >= self.least {
@@ -190,7 +190,7 @@ impl Checks for Expected<'_> {
             RecordBatch::Cluster(followed) if followed.len() == 1 => {
                 followed[0].check_in(self.log).map_err(|cause| cause.to_string())
             }
-            _ => Err("it does not say how far the log was followed".to_owned()),
+            _ => Err("it lacks its position in the log".to_owned()),
         }
     }
 }

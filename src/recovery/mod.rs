@@ -256,7 +256,7 @@ impl Recovery<'_> {
             end.expect("all blocks were read");
         let followed = state.followed.as_ref().map(|followed| followed.sequence);
         if followed.is_some_and(|followed| followed != sequence) || followed.is_none() && is_of_node {
-            let reason = "it does not say how far the log of the cluster was read at its beginning".to_owned();
+            let reason = "its position in the log of the cluster is missing or wrong".to_owned();
             return Err(StorageError::BadSnapshot { place, offset_bytes: 0, reason });
         }
         if archive {
@@ -361,7 +361,7 @@ impl Recovery<'_> {
             }
             // The snapshot contains all events up to its own sequence, and some of the later events.
             let from = last.max(loaded.sequence).next();
-            let reason = format!("the journal ends at event {last}, and the snapshot saw event {through}");
+            let reason = format!("the journal ends at event {last}, but the snapshot contains event {through}");
             state.report.lost.push(Lost { from, until: None, place, reason });
             state.tail = Tail { last: through, segment: None };
         }
@@ -421,7 +421,7 @@ fn apply_all(
                 let known = state.world.sources.len();
                 if let Some(record) = records.iter().find(|record| record.reader as usize >= known) {
                     return Err(
-                        InvalidRecordError(format!("the inbox of source {} is of nobody", record.reader)).into()
+                        InvalidRecordError(format!("the source {} of an inbox does not exist", record.reader)).into()
                     );
                 }
                 state.inboxes.extend(records);

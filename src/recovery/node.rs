@@ -165,7 +165,7 @@ impl NodeRecovery<'_> {
                 Err(cause) => return Err(self.no_start(founding, range.first, newest, cause)),
             }
         }
-        let cause = format!("{ATTEMPTS_MAX} snapshots were damaged, or too old before they were loaded");
+        let cause = format!("{ATTEMPTS_MAX} snapshots were damaged, or became too old before they were loaded");
         let founding = founding.filter(|_| self.log.range().is_ok_and(|range| range.first == Sequence(1)));
         Err(self.no_start(founding, self.log.range()?.first, self.newest_snapshot()?, cause))
     }
@@ -222,7 +222,7 @@ impl NodeRecovery<'_> {
 
     /// Stores the newest snapshot of another node, or of the backup store, and returns its cluster.
     fn fetch(&self, cluster: Option<ClusterId>) -> Result<ClusterId, String> {
-        let no_directory = || "without a data directory (--data-dir) it cannot take the snapshot of another node";
+        let no_directory = || "without a data directory (--data-dir) it cannot store the snapshot of another node";
         let files = self.files.as_deref().ok_or_else(no_directory)?;
         let Self { log, options, peers, progress, .. } = self;
         Fetching { log: *log, options, peers: *peers, files, cluster, progress }.run()

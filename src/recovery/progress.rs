@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recovery_is_nearly_done_from_the_last_tenth_of_its_snapshot_on() {
+    fn a_recovery_is_nearly_done_in_the_last_tenth_of_its_snapshot() {
         let progress = RecoveryProgress::default();
         for (phase, bytes, total, is_nearly_done) in [
             ("", 0, 0, false),

@@ -37,12 +37,12 @@ pub enum NotRebuilt {
     #[error("{0} has no snapshot of a node of a cluster")]
     NoSnapshot(String),
     /// The newest snapshot is damaged. The text names the place.
-    #[error("{0}; use another copy, or remove the snapshot to use the one before")]
+    #[error("{0}; use another copy, or remove the snapshot to use the previous one")]
     Damaged(String),
     /// The snapshot was taken while records were applied.
     #[error(
-        "{place} has some effects of the records {from} to {through}, which only the log has: use a directory that `tidewire restore` has \
-         made, or a snapshot that a node has taken after the log was lost"
+        "{place} has some effects of the records {from} to {through}, which are only in the log: use a directory that `tidewire restore` \
+         created, or a snapshot that a node took after the log was lost"
     )]
     NeedsRecords {
         /// Path of the snapshot.

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_whose_events_are_lost_is_removed_and_one_that_cannot_read_on_keeps_nothing() {
+    fn a_consumer_of_lost_events_is_removed_and_one_that_cannot_resume_retains_none() {
         let files = MemoryFiles::default();
         let consumers = opened(&files).unwrap();
         for (text, position) in [("late", 2), ("search", 8)] {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_cannot_be_stored_or_is_one_too_many_changes_nothing() {
+    fn a_failed_or_excess_consumer_change_has_no_effect() {
         let files = MemoryFiles::default();
         let consumers = opened(&files).unwrap();
         for nth in 0..CHANGE_CONSUMERS_MAX {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_understood_is_named() {
+    fn an_invalid_consumers_file_is_named() {
         for (content, reason) in [
             ("", "EOF while parsing a value at line 1 column 0"),
             (r#"{"format":2,"consumers":{}}"#, "format 2 is not known"),

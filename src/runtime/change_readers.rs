@@ -56,7 +56,7 @@ mod tests {
     use crate::clock::{ManualClock, UnixMicros};
 
     #[test]
-    fn a_reader_counts_while_it_is_open_and_some_time_after() {
+    fn a_reader_counts_while_it_is_open_and_for_a_time_afterwards() {
         let clock = Arc::new(ManualClock::new(UnixMicros(0)));
         let readers = ChangeReaders::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let second = Duration::from_secs(1);

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn another_life_goes_on_where_the_last_one_ended() {
+    fn a_restarted_clock_continues_where_the_last_one_ended() {
         let clock = clock(1_000);
         let mut first = logical_clock(&clock, Timestamp::NONE);
         let instant = first.take(7).instant;
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_follows_the_clock_and_logical_instants_do_not() {
+    fn shown_times_follow_the_clock_and_logical_instants_do_not() {
         use Does::{Pass, Restart, Set};
         const Y: i64 = YEAR / SECOND;
         let step = CLOCK_STEP_MAX.as_secs() as i64;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_shrinks_by_the_time_for_which_a_server_was_stopped() {
+    fn the_drift_shrinks_by_the_downtime_of_the_server() {
         let clock = clock(NOW);
         let mut first = logical_clock(&clock, Timestamp::from(UnixMicros(NOW + YEAR)));
         assert_eq!(first.take(1), Timestamp { instant: UnixMicros(NOW + YEAR + 1), drift_us: YEAR + 1 });
@@ -382,7 +382,7 @@ mod tests {
         /// Instants and ids increase after any actions on the clock. The times shown are limited by the times that the
         /// clock has shown.
         #[test]
-        fn instants_and_ids_always_increase_and_what_is_shown_does_unless_the_clock_is_set_back_far(
+        fn instants_and_ids_increase_and_shown_times_too_unless_the_clock_steps_far_back(
             steps in prop::collection::vec((0..4u8, any::<i32>(), 1..2_000usize), 1..60),
             first in prop_oneof![Just(i64::MIN), any::<i64>(), Just(NOW), Just(NOW + 10 * YEAR)],
             drift_us in prop_oneof![3 => Just(0), 1 => any::<i64>()],

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_is_a_steady_count_of_either_kind() {
+    fn a_steady_rate_has_a_steady_count_of_pages_and_posts() {
         for per_day in [1, 10, 100, 1_000, 2_800] {
             let expected = per_day as f32 / std::f32::consts::LN_2 + 0.5;
             let (posts, pages) = steady(per_day);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_page_in_the_end() {
+    fn the_count_of_a_page_decays_to_zero() {
         let pages = Pages::default();
         pages.note();
         let at = |half_lives| UnixMicros(0).saturating_add(HALF_LIFE * half_lives);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_remembered_until_what_they_answer_is_known_or_too_many_wait() {
+    fn early_replies_are_remembered_until_their_parent_arrives_or_the_limit_is_reached() {
         let mut awaited = Awaited::default();
         for answer in [5, 6, 5] {
             awaited.note(PostId(1), reply(answer));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_wait_any_more_keeps_no_place_and_takes_none_from_others() {
+    fn replies_that_no_longer_wait_use_no_place() {
         let mut awaited = Awaited::default();
         for post in 0..1_000 {
             // The post becomes known and is awaited again: with its first number it would be dropped before others that wait longer.
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_many_posts_are_bounded_in_all() {
+    fn early_replies_to_many_posts_are_bounded_in_total() {
         let mut awaited = Awaited::default();
         let posts = (AWAITED_ANSWERS_IN_ALL_MAX / AWAITED_ANSWERS_MAX) as u64 + 1;
         for post in 0..posts {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_found_by_one_part_after_the_other() {
+    fn iterating_by_parts_finds_all_awaited_posts() {
         let mut awaited = Awaited::default();
         (0..50).for_each(|post| awaited.note(PostId(post), reply(post)));
         (0..50).filter(|post| post % 3 == 0).for_each(|post| drop(awaited.take(PostId(post))));

@@ -283,7 +283,7 @@ mod tests {
     use crate::limits::REVEALED_ORIGINS_MAX;
 
     #[test]
-    fn what_is_on_its_way_is_not_settled_nor_what_came_after_it() {
+    fn posts_in_flight_and_later_ones_are_not_settled() {
         let delivery = DeliveryTracker::default();
         let through = || delivery.settled().through.0;
         for accepted_at in [10, 11, 12] {
@@ -300,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_oldest_open_instant_is_that_of_a_set(steps in vec((0_i64..40, any::<bool>()), 0..200)) {
+        fn the_oldest_open_instant_agrees_with_a_set(steps in vec((0_i64..40, any::<bool>()), 0..200)) {
             let (mut open, mut set, mut last) = (OpenInstants::default(), BTreeSet::new(), 0);
             for (number, begins) in steps {
                 if begins {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_behind_a_fan_out_that_takes_long_is_not_kept() {
+    fn instants_that_end_behind_a_long_fan_out_use_no_memory() {
         let mut open = OpenInstants::default();
         (0..100_000).for_each(|at| open.begin(at));
         (1..100_000).for_each(|at| open.end(at));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_posts_that_come_to_be_seen_the_first_are_forgotten_with_the_tokens_from_before() {
+    fn the_first_of_too_many_revealed_posts_are_forgotten_and_older_tokens_rejected() {
         let delivery = DeliveryTracker::default();
         let max = REVEALED_ORIGINS_MAX as i64;
         delivery.set_applied(UnixMicros(max));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_from_before_a_change_from_the_future_and_of_partial_pages_are_not_known() {
+    fn tokens_of_partial_pages_from_the_future_or_before_a_drift_change_are_rejected() {
         let delivery = DeliveryTracker::default();
         delivery.set_applied(UnixMicros(100));
         let token = |through| Resume::whole(at(5, 0), DeliveryWatermark { through: UnixMicros(through), ahead_us: 0 });

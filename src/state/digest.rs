@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_changes_the_digest_and_slots_do_not() {
+    fn the_digest_depends_on_every_event_and_not_on_slots() {
         let (world, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
         let (other, mut other_writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(4));
         // Sources that only one node has registered, because it has read them.
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_belongs_to_the_replies_to_a_post_is_in_no_digest_since_earlier_versions_had_no_such_sources() {
+    fn the_digest_ignores_reply_sources_that_earlier_versions_lack() {
         let draft = Draft::new(id("ann"), Body::new("{}").unwrap());
         let draft = Draft { reply_to: Some(PostId(7)), ..draft };
         let (joined, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));

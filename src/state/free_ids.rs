@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_ids_were_listed() {
+    fn no_id_is_known_as_free_before_ids_were_listed() {
         let mut free = FreeIds::default();
         assert_eq!((free.is_free(PostId(5)), free.pass(PostId(5))), (None, true));
         free.ask(PostId(5));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_with_no_more_behind_it_answers_for_good() {
+    fn a_complete_listing_is_never_requested_again() {
         let mut free = FreeIds::default();
         free.ask(PostId(5));
         free.answer(Some((&ids([7, u64::MAX]), true)));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_memory_while_ids_are_listed_is_taken() {
+    fn posts_archived_during_a_listing_are_taken_ids() {
         let mut free = FreeIds::default();
         free.ask(PostId(10));
         [3, 12, 30].into_iter().for_each(|id| free.note(PostId(id)));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn it_remembers_few_ids_and_answers_for_no_more() {
+    fn the_number_of_remembered_ids_is_bounded_and_answers_stay_correct() {
         let mut free = FreeIds::default();
         free.ask(PostId(0));
         free.answer(Some((&[], true)));

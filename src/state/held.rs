@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_twice_is_held_until_both_end() {
+    fn a_post_held_twice_is_held_until_both_holds_end() {
         let held = Arc::<Held>::default();
         let first = held.hold(vec![PostId(1), PostId(2)], [SourceSlot(1)].into_iter());
         let second = held.hold(vec![PostId(2)], [].into_iter());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outbox_that_was_let_go_is_held_anew_by_whoever_comes_later() {
+    fn a_released_outbox_is_held_again_by_a_later_hold() {
         let held = Arc::<Held>::default();
         let early = held.hold(Vec::new(), [SourceSlot(1)].into_iter());
         held.release(SourceSlot(1));

@@ -105,7 +105,7 @@ mod tests {
     use crate::state::world::World;
 
     #[test]
-    fn only_followers_who_want_to_be_told_are_found_in_every_shard() {
+    fn only_followers_with_notifications_are_found_in_every_shard() {
         let (world, mut writer) = World::create(CelebrityPolicy::PushAll, Sharding::new(3));
         let id = |nth: usize| SourceId::new(&format!("r{nth}")).unwrap();
         let bob = SourceId::new("bob").unwrap();
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(world.notified.len(), 40);
     }
     #[test]
-    fn followers_are_found_in_parts_of_a_limited_size_while_others_come_and_go() {
+    fn followers_are_found_in_bounded_parts_during_follows_and_unfollows() {
         let sharding = Sharding::new(2);
         let (world, mut writer) = World::create(CelebrityPolicy::PushAll, sharding);
         let id = |nth: usize| SourceId::new(&format!("r{nth}")).unwrap();

@@ -265,7 +265,7 @@ impl StateMachine {
     pub fn restore_edges(&mut self, record: &EdgesRecord) -> Result<(), InvalidRecordError> {
         let ((slots, rest), (instants, rest2)) = (record.sources.as_chunks::<4>(), record.since.as_chunks::<8>());
         if slots.len() != instants.len() || !rest.is_empty() || !rest2.is_empty() {
-            return invalid(format!("the columns of the edges of source {} are of different length", record.follower));
+            return invalid(format!("the columns of the edges of source {} have different lengths", record.follower));
         }
         let edge = |(slot, since): (&[u8; 4], &[u8; 8])| Edge {
             source: SourceSlot(u32::from_le_bytes(*slot)),
@@ -276,18 +276,18 @@ impl StateMachine {
         for place in record.hidden.as_chunks::<4>().0 {
             match edges.get_mut(u32::from_le_bytes(*place) as usize) {
                 Some(edge) => edge.hidden = true,
-                None => return invalid(format!("a hidden edge of source {} is not there", record.follower)),
+                None => return invalid(format!("a hidden edge of source {} does not exist", record.follower)),
             }
         }
         let known = self.world().sources.len();
         let ascending = edges.windows(2).all(|pair| pair[0].source < pair[1].source);
         let all_known = edges.iter().all(|edge| (edge.source.0 as usize) < known);
         if !ascending || !all_known || record.follower as usize >= known {
-            return invalid(format!("the edges of source {} name sources that are not there", record.follower));
+            return invalid(format!("the edges of source {} name sources that do not exist", record.follower));
         }
         let follower = SourceSlot(record.follower);
         if self.world().sources.at(follower).following().reach_len() > 0 {
-            return invalid(format!("the edges of source {} stand in it twice", record.follower));
+            return invalid(format!("the edges of source {} are stored twice", record.follower));
         }
         self.restore_following(follower, &edges);
         self.restore_bounds(follower, record)
@@ -329,7 +329,7 @@ impl StateMachine {
         let sources = &self.world().sources;
         let known = sources.len();
         if record.sources.is_empty() || record.sources.iter().any(|slot| *slot as usize >= known) {
-            return invalid(format!("post {} names sources that are not there", record.at.id));
+            return invalid(format!("post {} names sources that do not exist", record.at.id));
         }
         if record.sources.len() > POST_SOURCES_MAX {
             return invalid(format!("post {} belongs to {} sources", record.at.id, record.sources.len()));
@@ -379,7 +379,7 @@ mod tests {
 
     /// Tests every state that a traversal may find, with the following events applied again: the kept posts must be the same.
     #[test]
-    fn what_an_unfollow_kept_is_the_same_whatever_moment_a_snapshot_had_of_it() {
+    fn posts_kept_by_an_unfollow_are_equal_after_replay_from_any_snapshot() {
         let NewEdge { follower, source, .. } = edge(None);
         let unfollowed = |until| Event::Unfollowed {
             follower: follower.clone(),

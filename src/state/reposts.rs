@@ -225,7 +225,7 @@ mod tests {
     use crate::feed::position::at;
 
     #[test]
-    fn bytes_follow_what_comes_and_goes() {
+    fn the_byte_count_follows_insertions_and_removals() {
         let index = RepostIndex::default();
         let repost = |id| Repost {
             source: SourceSlot(id as u32),

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_post_is_kept_once_and_of_too_many_the_first_are_forgotten() {
+    fn each_revealed_post_is_kept_once_and_the_first_of_too_many_are_dropped() {
         let revealed = RevealedOrigins::default();
         let mut forgotten = Vec::new();
         let max = REVEALED_ORIGINS_MAX as i64;

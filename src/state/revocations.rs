@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn revocations_are_those_of_a_naive_list_and_twice_is_once() {
+    fn revocations_agree_with_a_naive_list_and_are_idempotent() {
         let mut random = fastrand::Rng::with_seed(7);
         let (revocations, mut naive) = (Revocations::default(), BTreeMap::<SourceId, UnixMicros>::new());
         for step in 0..5_000_i64 {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_again_for_as_many_as_are_forgotten() {
+    fn forgotten_revocations_make_room_for_as_many_others() {
         let revocations = Revocations::default();
         (0..10).for_each(|nth| revocations.add(&user(nth), UnixMicros(nth as i64), None));
         let exceeds = |more, forget_before: i64| revocations.would_exceed(10, more, Some(UnixMicros(forget_before)));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_forgets_a_bounded_number_of_others() {
+    fn adding_a_revocation_forgets_a_bounded_number_of_others() {
         let (revocations, many) = (Revocations::default(), 3 * REVOCATIONS_FORGOTTEN_TOGETHER as i64);
         (0..many).for_each(|nth| revocations.add(&user(nth as u64), UnixMicros(nth), None));
         revocations.add(&user(u64::MAX), UnixMicros(many), Some(UnixMicros(many)));

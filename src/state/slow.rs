@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_slow_from_one_long_read_until_a_short_one() {
+    fn a_source_is_slow_from_a_long_read_until_a_short_one() {
         let (slow, clock) = (SlowSources::default(), ManualClock::new(UnixMicros(0)));
         let (quarter, micro) = (TIME / SLOW_READ_SHARE, Duration::from_micros(1));
         assert_eq!(read(&slow, &clock, quarter.checked_sub(micro).unwrap()), (true, false));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_too_slow_costs_no_page_its_time_and_is_tried_again_after_a_rest() {
+    fn a_source_that_is_too_slow_is_skipped_and_probed_after_a_pause() {
         let (slow, clock) = (SlowSources::default(), ManualClock::new(UnixMicros(0)));
         let takes = 2 * TIME;
         for _ in 0..3 {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_slow_sources_the_first_due_are_forgotten() {
+    fn the_first_due_of_too_many_slow_sources_are_forgotten() {
         let (slow, clock) = (SlowSources::default(), ManualClock::new(UnixMicros(0)));
         for nth in 0..=SLOW_SOURCES_MAX as u32 {
             page(&clock).read(&slow, SourceSlot(nth), || clock.advance(TIME)).unwrap();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_and_what_is_too_much_is_named_and_a_rebuild_heals_it() {
+    fn missing_and_extra_posts_are_named_and_repaired_by_a_rebuild() {
         let (world, mut reader, mut inbox) = ann();
         let good = verify(&mut reader, &mut inbox, &world, Vec::new);
         assert!(good.is_good() && (good.entries, good.rebuilt, good.stale) == (9, 9, 0), "{good:?}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_that_pages_pull_as_well_is_no_fault() {
+    fn a_pushed_post_that_pages_also_pull_is_not_a_fault() {
         let (world, mut reader, mut inbox, _) = ann_under(CelebrityPolicy::PullAll);
         inbox.push(at(3, 3));
         let verdict = verify(&mut reader, &mut inbox, &world, Vec::new);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_on_its_way_is_not_missing_whether_it_left_before_or_came_meanwhile() {
+    fn a_post_in_flight_before_or_after_the_check_is_not_missing() {
         for open_at in [[true, false], [false, true]] {
             let (world, mut reader, mut inbox) = ann();
             inbox.remove(at(9, 9));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_confirmed_only_if_it_was_there_before() {
+    fn a_fault_is_confirmed_only_if_an_earlier_check_found_it() {
         let (world, mut reader, mut inbox) = ann();
         inbox.remove(at(3, 3));
         inbox.remove(at(8, 8));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kept_source_published_since_is_missed_by_nobody() {
+    fn later_posts_of_a_kept_source_are_not_missing() {
         let (world, mut reader, mut inbox, mut machine) = ann_and_writer();
         let keep_until = Some(at(9, u64::MAX));
         machine.apply(&Event::Unfollowed { follower: id("ann"), source: id("bob"), keep_until });

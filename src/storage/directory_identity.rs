@@ -225,7 +225,7 @@ mod tests {
     use crate::storage::sequence::Sequence;
 
     #[test]
-    fn it_is_made_once_and_read_back_and_a_damaged_one_is_refused() {
+    fn the_identity_is_created_once_and_a_damaged_one_is_refused() {
         let files = MemoryFiles::default();
         let identity = establish(&files, None).unwrap();
         assert_eq!(establish(&files, None).unwrap(), identity);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_dies_or_loses_power_over_it_leaves_a_directory_that_gets_one() {
+    fn an_identity_is_established_after_a_crash_or_power_loss_at_any_write() {
         for at in 1..10 {
             let files = MemoryFiles::default();
             let plan = Plan { die_at: Some(at), ..Plan::default() };
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_taken_from_other_files_if_it_is_missing_and_files_of_two_directories_are_named() {
+    fn a_missing_identity_is_restored_from_other_files_and_mixed_files_are_named() {
         let [one, other] = [Identity([1; 16]), Identity([2; 16])];
         let files = MemoryFiles::default();
         files.put(&segment::name(Sequence(1)), segment::header(Sequence(1)));

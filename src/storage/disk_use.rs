@@ -81,7 +81,7 @@ mod tests {
     use crate::storage::sequence::Sequence;
 
     #[test]
-    fn each_file_is_counted_as_what_its_name_says() {
+    fn each_file_is_counted_by_the_kind_of_its_name() {
         let files = MemoryFiles::default();
         let disk = DiskUse::default();
         disk.measure(&files);

@@ -22,7 +22,7 @@ pub enum StorageError {
         source: io::Error,
     },
     /// Another process uses the directory.
-    #[error("the data directory {directory} is in use{holder}; stop that process, or choose another by --data-dir")]
+    #[error("the data directory {directory} is in use{holder}; stop that process, or choose another with --data-dir")]
     Locked {
         /// Path of the data directory.
         directory: String,
@@ -30,7 +30,7 @@ pub enum StorageError {
         holder: String,
     },
     /// A file has a name of this format, but does not start with its magic bytes.
-    #[error("{place} is no Tidewire {what}: it does not begin as one; move it out of the data directory")]
+    #[error("{place} is not a Tidewire {what} (bad magic bytes); move it out of the data directory")]
     Foreign {
         /// Path of the file.
         place: String,
@@ -38,7 +38,7 @@ pub enum StorageError {
         what: &'static str,
     },
     /// A file is larger than any version writes. None of it was read.
-    #[error("{place} is no Tidewire {what}: it is larger than {bytes_max} bytes; move it out of the data directory")]
+    #[error("{place} is not a Tidewire {what}: it is larger than {bytes_max} bytes; move it out of the data directory")]
     TooLarge {
         /// Path of the file.
         place: String,
@@ -49,8 +49,8 @@ pub enum StorageError {
     },
     /// The directory contains files of two data directories.
     #[error(
-        "{place} is of another data directory: its identity is {found}, and that of {other} is {expected}; move out what does not belong \
-         there, or restore the files of one directory together"
+        "{place} belongs to another data directory: its identity is {found}, and that of {other} is {expected}; move the foreign file \
+         out, or restore all files from one directory"
     )]
     Mixed {
         /// Path of the first file.
@@ -64,7 +64,7 @@ pub enum StorageError {
     },
     /// A server on one machine was given the directory of a node of a cluster.
     #[error(
-        "{directory} is the data directory of a node of cluster {cluster:016x}; start it as a node (--cluster), or choose another directory by \
+        "{directory} is the data directory of a node of cluster {cluster:016x}; start it as a node (--cluster), or choose another directory with \
          --data-dir"
     )]
     OfNode {
@@ -75,7 +75,7 @@ pub enum StorageError {
     },
     /// A node was given the directory of a server on one machine.
     #[error(
-        "{directory} is the data directory of a server on one machine; a node of a cluster needs one of its own, choose it by --data-dir"
+        "{directory} is the data directory of a server on one machine; a node of a cluster needs one of its own, choose it with --data-dir"
     )]
     OfOneMachine {
         /// Path of the data directory.
@@ -84,7 +84,7 @@ pub enum StorageError {
     /// A node was given the directory of a node of another cluster.
     #[error(
         "{directory} is the data directory of a node of cluster {found:016x}, and the log is of cluster {cluster:016x}; choose another \
-         directory by --data-dir, or another log by --cluster and --kafka"
+         directory with --data-dir, or another log with --cluster and --kafka"
     )]
     OfOtherCluster {
         /// Path of the data directory.
@@ -106,7 +106,7 @@ pub enum StorageError {
     },
     /// The file `identity` of the directory does not contain a valid identity.
     #[error(
-        "{place} is damaged; restore it, or remove it if all files are of one directory: the next start takes the identity from them"
+        "{place} is damaged; restore it, or remove it if all files are of one directory: the next start reads the identity from them"
     )]
     BadIdentity {
         /// Path of the file.
@@ -141,8 +141,8 @@ pub enum StorageError {
     },
     /// Events between two segments are in no segment.
     #[error(
-        "events {} to {} are in no journal segment before {place}; restore the missing segment, or a snapshot of event {} or \
-         later, or start with --repair to continue without them", from, until.0 - 1, until.0 - 1
+        "no journal segment before {place} contains events {} to {}; restore the missing segment, or a snapshot of event {} \
+         or later, or start with --repair to continue without them", from, until.0 - 1, until.0 - 1
     )]
     Missing {
         /// Path of the segment before which the events are missing.
@@ -165,8 +165,8 @@ pub enum StorageError {
     },
     /// The journal ends before the last event that is contained in a snapshot.
     #[error(
-        "the journal ends at event {last}, but {place} saw event {through}; restore the newest segments, or start with \
-         --repair to continue without the events in between"
+        "the journal ends at event {last}, but {place} contains event {through}; restore the newest segments, or start \
+         with --repair to continue without the events in between"
     )]
     BehindSnapshot {
         /// Path of the snapshot.
@@ -188,8 +188,8 @@ pub enum StorageError {
     },
     /// The archive that a snapshot relies on is missing or empty.
     #[error(
-        "{place} was taken beside an archive with posts in it, and that archive is gone or empty; restore archive.redb, \
-         or name its place by --archive if it is elsewhere, or start with --repair to continue without those posts"
+        "{place} relies on an archive with posts, which is missing or empty; restore archive.redb, or name its place \
+         with --archive if it is elsewhere, or start with --repair to continue without those posts"
     )]
     NoArchive {
         /// Path of the snapshot.
@@ -197,7 +197,7 @@ pub enum StorageError {
     },
     /// The data directory contains an archive, but the options name another one.
     #[error(
-        "{file} has posts that {archive} may lack: copy them by \"tidewire archive copy\" and move the file away, or start without --archive"
+        "{file} has posts that {archive} may lack: copy them with \"tidewire archive copy\" and move the file away, or start without --archive"
     )]
     TwoArchives {
         /// Path of the archive in the data directory.
@@ -207,7 +207,7 @@ pub enum StorageError {
     },
     /// The archive is an older copy of the one that a snapshot relies on.
     #[error(
-        "{place} relies on what was archived up to event {needs}, but the archive {archive} ends at event {has}: it is an \
+        "{place} relies on posts archived up to event {needs}, but the archive {archive} ends at event {has}: it is an \
          older copy; restore the newest one, or start with --repair to continue without the posts that were archived in between"
     )]
     BehindArchive {
@@ -223,8 +223,8 @@ pub enum StorageError {
     /// The archive has writes of events after the end of the journal. It would ignore new writes that reuse these event numbers.
     #[error(
         "the journal ends at event {last}, but the archive {archive} has writes of events up to {written}, and would ignore new posts and edits \
-         until there; restore the archive from its own backup of the same time as the data directory, or prepare an empty one (tidewire archive \
-         init), copy the archive into it (tidewire archive copy) and start with that"
+         up to that event; restore the archive from its own backup of the same time as the data directory, or prepare an empty one (tidewire \
+         archive init), copy the archive into it (tidewire archive copy) and start with that"
     )]
     BehindWrites {
         /// Place of the archive.
@@ -238,7 +238,7 @@ pub enum StorageError {
     #[error("repaired, but cannot write the result: {0}")]
     Repair(String),
     /// The archive in the data directory is damaged.
-    #[error("{0}; put back the data directory and its archive from one backup, or start with --repair")]
+    #[error("{0}; restore the data directory and its archive from one backup, or start with --repair")]
     DamagedArchive(ArchiveError),
     /// The archive failed.
     #[error(transparent)]

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_read_back_and_what_follows_is_left() {
+    fn a_frame_is_decoded_without_the_following_bytes() {
         let mut bytes = framed(b"hello");
         bytes.extend(b"rest");
         let frame = decode(&bytes).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_cut_anywhere_is_no_frame() {
+    fn a_truncated_frame_is_refused() {
         let bytes = framed(b"hello");
         for length in 0..bytes.len() {
             assert_eq!(decode(&bytes[..length]), Err(FrameError::CutShort), "{length}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let bytes = framed(b"hello");
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_found_after_damage_but_not_one_that_cannot_be() {
+    fn a_valid_frame_is_found_after_damage_and_an_impossible_one_is_not() {
         let mut bytes = vec![0xff; 100];
         bytes.extend(framed(b"hello"));
         assert_eq!(
@@ -237,7 +237,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_taken_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_any_bytes_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes);
             let _ = find(&bytes, &(Sequence(1)..=Sequence(100)));
             let _ = unpack::<crate::feed::event::Event>(&bytes);

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_parsed_as_they_are_written_and_others_are_not() {
+    fn only_names_of_retained_files_are_parsed() {
         for file in [retained(1, 1, 0), retained(7, u64::MAX, i64::MAX)] {
             assert_eq!(parse_name(&file.name()), Some(file));
         }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_file_of_the_same_events_is_the_right_one_also_beside_the_journal() {
+    fn the_latest_of_several_files_with_the_same_events_is_used() {
         let files =
             directory(&[retained(1, 4, 7), retained(1, 4, 8), retained(5, 8, 7), journal(5, 8), journal(9, 12)]);
         let unfinished = format!("{}{UNFINISHED}", retained(1, 4, 9).name());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_a_gap_or_does_not_fit_to_the_journal_is_obsolete() {
+    fn files_behind_a_gap_or_not_adjacent_to_the_journal_are_obsolete() {
         let written = |first| journal(first, u64::MAX);
         for (all, expected) in [
             (vec![retained(1, 4, 7), retained(5, 8, 7), written(9)], vec![retained(1, 4, 7), retained(5, 8, 7)]),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_keeps_segments_at_most_twice_as_long() {
+    fn a_clock_set_back_at_most_doubles_the_retention_of_segments() {
         let retention = Retention { time: Duration::from_micros(10), bytes_max: u64::MAX, consumed: None };
         let kept = |now| retention.wants(retained(1, 10, 100), UnixMicros(now));
         assert_eq!([90, 91, 100, 109, 110].map(kept), [false, true, true, true, false]);

@@ -29,13 +29,13 @@ pub const BEATS_PER_SESSION: u64 = 12;
 
 pub struct Node {
     pub engine: Engine,
-    pub view: Arc<ClusterState>,
+    pub state: Arc<ClusterState>,
 }
 
 pub fn join(log: &dyn SharedLog, name: &str) -> Result<Node, JoinError> {
     let config = EngineConfig { celebrity: CelebrityPolicy::PushAll, ..patient() };
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
-    Engine::join(config, log, options, Arc::new(SystemClock)).map(|(engine, view)| Node { engine, view })
+    Engine::join(config, log, options, Arc::new(SystemClock)).map(|(engine, state)| Node { engine, state })
 }
 
 pub fn cluster() -> (MemoryLog, Vec<Node>) {
@@ -47,7 +47,7 @@ pub fn cluster() -> (MemoryLog, Vec<Node>) {
 
 impl Node {
     pub fn is_sequencer(&self) -> bool {
-        self.view.sequencer() == Place::Here
+        self.state.sequencer() == Place::Here
     }
 
     /// Returns the ids of a reader's newest posts.
@@ -79,18 +79,19 @@ pub async fn sequencer(nodes: &[Node]) -> &Node {
 }
 
 pub async fn owner<'n>(nodes: &'n [Node], reader: &SourceId) -> &'n Node {
-    one_of(nodes, "the reader has an owner", |node| node.view.owner(reader) == Place::Here).await
+    one_of(nodes, "the reader has an owner", |node| node.state.owner(reader) == Place::Here).await
 }
 
 /// Waits until all nodes have applied the log to the same event, and compares their worlds.
 pub async fn in_step(nodes: &[Node]) {
     // A write may be answered before all records of its batch are applied.
-    let applied = nodes.iter().map(|node| node.view.applied().max(node.view.last_event())).max().unwrap();
-    eventually_async("all nodes apply the log", async || nodes.iter().all(|node| node.view.applied() >= applied)).await;
+    let applied = nodes.iter().map(|node| node.state.applied().max(node.state.last_event())).max().unwrap();
+    eventually_async("all nodes apply the log", async || nodes.iter().all(|node| node.state.applied() >= applied))
+        .await;
     let mut worlds = BTreeSet::new();
     eventually_async("all nodes have applied the same events", async || {
         // A delayed write may still arrive, and some nodes may apply it first.
-        let computed: Option<Vec<_>> = nodes.iter().map(|node| node.engine.digest(&*node.view)).collect();
+        let computed: Option<Vec<_>> = nodes.iter().map(|node| node.engine.digest(&*node.state)).collect();
         let computed = computed.unwrap_or_default();
         worlds = computed.iter().map(|(sequence, digest)| (*sequence, digest.to_string())).collect();
         let sequences: BTreeSet<_> = computed.iter().map(|(sequence, _)| *sequence).collect();

@@ -121,7 +121,7 @@ fn small(celebrity: u64) -> EngineConfig {
 }
 
 #[tokio::test]
-async fn feeds_are_whole_though_memory_holds_little_of_them() {
+async fn feeds_are_complete_while_memory_has_few_posts() {
     for celebrity in [1, 100] {
         let mut shelved = Archived::new(small(celebrity));
         for (follower, source) in [("ann", "bob"), ("ann", "cas"), ("eve", "tag:tea"), ("eve", "cas"), ("eve", "dan")] {
@@ -136,7 +136,7 @@ async fn feeds_are_whole_though_memory_holds_little_of_them() {
 }
 
 #[tokio::test]
-async fn archived_posts_are_edited_hidden_and_deleted_like_others() {
+async fn archived_posts_can_be_edited_hidden_and_deleted() {
     let mut shelved = Archived::new(small(100));
     shelved.follow("ann", "bob").await;
     shelved.follow("eve", "tag:tea").await;
@@ -219,7 +219,7 @@ fn dependent(first: u64) -> Vec<Draft> {
 }
 
 #[tokio::test]
-async fn a_batch_does_what_its_posts_do_one_after_the_other_though_the_archive_may_have_any_of_their_ids() {
+async fn a_batch_with_archived_ids_equals_single_publishes_in_order() {
     let (mut single, mut batch) = (Archived::new(small(100)), Archived::new(small(100)));
     let firsts = (1..=40u64).map(|nth| nth * 100);
     for shelved in [&mut single, &mut batch] {
@@ -247,7 +247,7 @@ async fn a_batch_does_what_its_posts_do_one_after_the_other_though_the_archive_m
 }
 
 #[tokio::test]
-async fn batches_ask_the_archive_once_each_and_so_do_not_fill_its_queue() {
+async fn large_batches_do_not_overflow_the_archive_queue() {
     let mut shelved = Archived::new(small(100));
     shelved.publish_ids([1]).await;
     let of =
@@ -260,7 +260,7 @@ async fn batches_ask_the_archive_once_each_and_so_do_not_fill_its_queue() {
 }
 
 #[tokio::test]
-async fn a_restart_finds_both_levels_whatever_the_snapshot_knew() {
+async fn a_restart_recovers_memory_and_archive_from_any_snapshot() {
     let mut shelved = Archived::new(small(2));
     shelved.follow("ann", "bob").await;
     shelved.follow("eve", "tag:tea").await;
@@ -286,7 +286,7 @@ async fn a_restart_finds_both_levels_whatever_the_snapshot_knew() {
 }
 
 #[tokio::test]
-async fn posts_leave_memory_when_all_of_them_take_too_many_bytes() {
+async fn posts_leave_memory_above_the_byte_budget() {
     let config = EngineConfig { outbox_posts: some(1_000), store_bytes_max: 200_000, ..small(100) };
     let mut shelved = Archived::new(config);
     shelved.follow("ann", "bob").await;
@@ -306,7 +306,7 @@ async fn posts_leave_memory_when_all_of_them_take_too_many_bytes() {
 }
 
 #[tokio::test]
-async fn a_reply_that_comes_before_its_parent_is_shown_by_the_author_whom_it_answers_wherever_both_are() {
+async fn an_early_reply_is_filtered_by_the_author_of_its_parent_in_memory_and_archive() {
     let (files, archive) = (MemoryFiles::default(), Arc::<MemoryArchive>::default());
     let config = EngineConfig { outbox_posts: some(1), ..patient() };
     let mut engine = open(&files, &archive, &config);

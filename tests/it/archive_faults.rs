@@ -98,7 +98,7 @@ fn try_open(
 }
 
 #[tokio::test]
-async fn what_could_not_be_archived_stays_in_memory_and_is_tried_again() {
+async fn posts_stay_in_memory_after_a_failed_write_which_is_retried() {
     let mut failing = Failing::new().await;
     failing.archive.set_plan(Plan { fail_writes: 1..3, ..Plan::default() });
     failing.publish(50).await;
@@ -116,7 +116,7 @@ async fn what_could_not_be_archived_stays_in_memory_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_snapshot_does_not_take_the_place_of_an_edit_that_a_round_before_failed_to_archive() {
+async fn a_snapshot_does_not_replace_an_edit_that_failed_to_be_archived() {
     let mut failing = Failing::new().await;
     failing.archive.set_plan(Plan { fail_writes: 1..2, holds_writes: true, ..Plan::default() });
     let edited = failing.posts[0];
@@ -143,7 +143,7 @@ async fn a_snapshot_does_not_take_the_place_of_an_edit_that_a_round_before_faile
 }
 
 #[tokio::test]
-async fn a_snapshot_counts_only_if_the_archive_was_persisted() {
+async fn a_snapshot_is_valid_only_if_the_archive_was_persisted() {
     let mut failing = Failing::new().await;
     failing.archive.set_plan(Plan { fail_persists: 1..3, ..Plan::default() });
     assert_eq!(failing.engine.snapshot().await.unwrap_err().code(), "archive_failed");
@@ -158,7 +158,7 @@ async fn a_snapshot_counts_only_if_the_archive_was_persisted() {
 }
 
 #[tokio::test]
-async fn while_the_disk_is_full_a_snapshot_is_refused_and_does_not_wait_for_room() {
+async fn a_snapshot_fails_without_waiting_while_the_disk_is_full() {
     let failing = Failing::new().await;
     failing.archive.set_plan(Plan { is_full: true, ..Plan::default() });
     // The first finds out, when it persists the archive; the second knows before it begins.
@@ -174,7 +174,7 @@ async fn while_the_disk_is_full_a_snapshot_is_refused_and_does_not_wait_for_room
 }
 
 #[tokio::test]
-async fn a_journal_that_ends_before_what_the_archive_was_written_with_is_refused() {
+async fn a_journal_that_ends_before_the_archived_events_is_refused() {
     let files = MemoryFiles::default();
     let archive = Arc::new(FaultyArchive::remote(MemoryArchive::ordered(), Plan::default()));
     let engine = open(&files, &archive);
@@ -195,7 +195,7 @@ async fn a_journal_that_ends_before_what_the_archive_was_written_with_is_refused
 }
 
 #[tokio::test]
-async fn an_older_copy_of_the_archive_is_refused_and_repaired_around() {
+async fn an_older_copy_of_the_archive_is_refused_and_a_repair_continues_without_it() {
     let mut failing = Failing::new().await;
     failing.engine.snapshot().await.unwrap();
     let older = failing.archive.inner().survived();
@@ -204,12 +204,8 @@ async fn an_older_copy_of_the_archive_is_refused_and_repaired_around() {
     failing.engine.snapshot().await.unwrap();
     failing.engine.shutdown();
     for (archive, gone_from, text) in [
-        (older.survived(), 52, "relies on what was archived up to event 101, but the archive memory ends at event 51"),
-        (
-            MemoryArchive::default(),
-            1,
-            "was taken beside an archive with posts in it, and that archive is gone or empty",
-        ),
+        (older.survived(), 52, "relies on posts archived up to event 101, but the archive memory ends at event 51"),
+        (MemoryArchive::default(), 1, "relies on an archive with posts, which is missing or empty"),
     ] {
         let (files, archive) = (failing.files.forked(), Arc::new(FaultyArchive::new(archive, Plan::default())));
         let refused = try_open(&files, &archive, false).map(|_| ()).unwrap_err();
@@ -227,7 +223,7 @@ async fn an_older_copy_of_the_archive_is_refused_and_repaired_around() {
 }
 
 #[tokio::test]
-async fn a_damaged_post_is_missing_from_pages_that_say_so_and_nothing_else_is() {
+async fn pages_omit_and_report_only_the_damaged_post() {
     let failing = Failing::new().await;
     let damaged = failing.posts[20];
     failing.damage(damaged);
@@ -247,7 +243,7 @@ async fn a_damaged_post_is_missing_from_pages_that_say_so_and_nothing_else_is() 
 }
 
 #[tokio::test]
-async fn a_reply_that_came_before_its_parent_can_be_read_if_the_parent_is_damaged() {
+async fn an_early_reply_can_be_read_if_its_parent_is_damaged() {
     let mut failing = Failing::new().await;
     let (parent, reply) = (PostId(1), PostId(2));
     for post in [Draft { reply_to: Some(parent), ..draft("bob", "\"reply\"") }, draft("bob", "\"parent\"")] {
@@ -264,7 +260,7 @@ async fn a_reply_that_came_before_its_parent_can_be_read_if_the_parent_is_damage
 }
 
 #[tokio::test]
-async fn a_post_that_an_outbox_names_and_the_archive_lacks_is_named_by_pages() {
+async fn pages_name_a_post_that_an_outbox_has_and_the_archive_lacks() {
     let failing = Failing::new().await;
     let lost = failing.posts[20];
     failing.archive.set_plan(Plan { lost_post: Some(lost), ..Plan::default() });
@@ -280,7 +276,7 @@ async fn a_post_that_an_outbox_names_and_the_archive_lacks_is_named_by_pages() {
 }
 
 #[tokio::test]
-async fn an_outbox_that_cannot_be_read_is_named_by_the_page_that_lacks_it() {
+async fn a_page_names_an_unreadable_outbox() {
     let failing = Failing::new().await;
     let request = PageRequest { range: Range::Newest, limit: 100 };
     failing.archive.set_plan(Plan { fail_copies: 1..u64::MAX, ..Plan::default() });
@@ -297,7 +293,7 @@ async fn an_outbox_that_cannot_be_read_is_named_by_the_page_that_lacks_it() {
 }
 
 #[tokio::test]
-async fn a_source_that_cannot_be_read_for_ever_sends_nobody_in_circles() {
+async fn paging_terminates_while_a_source_stays_unreadable() {
     let failing = Failing::new().await;
     failing.engine.follow(vec![edge("ann", "cas")]).await.unwrap();
     for _ in 0..5 {
@@ -319,7 +315,7 @@ async fn a_source_that_cannot_be_read_for_ever_sends_nobody_in_circles() {
 }
 
 #[tokio::test]
-async fn a_post_that_is_damaged_in_the_archive_and_whole_in_the_journal_is_written_anew() {
+async fn a_post_damaged_in_the_archive_is_restored_from_the_journal() {
     let mut failing = Failing::new().await;
     let damaged = failing.posts[20];
     failing.damage(damaged);
@@ -333,7 +329,7 @@ async fn a_post_that_is_damaged_in_the_archive_and_whole_in_the_journal_is_writt
 }
 
 #[tokio::test]
-async fn an_archive_that_cannot_be_read_refuses_the_start() {
+async fn the_start_fails_if_the_archive_cannot_be_read() {
     let failing = Failing::new().await;
     failing.engine.shutdown();
     let (once, never) = (1..2, 0..0);
@@ -345,7 +341,7 @@ async fn an_archive_that_cannot_be_read_refuses_the_start() {
 }
 
 #[tokio::test]
-async fn an_archived_post_whose_tag_nothing_else_knows_is_shown_without_it() {
+async fn an_archived_post_is_shown_without_a_tag_that_is_otherwise_unknown() {
     let mut failing = Failing::new().await;
     let tagged = Draft { tags: vec![SourceId::tag("tea").unwrap()], ..draft("bob", "1") };
     let tagged = failing.engine.publish(tagged, false).await.unwrap().post.id();

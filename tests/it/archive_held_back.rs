@@ -90,7 +90,7 @@ fn held_back(engine: &Engine) -> usize {
 }
 
 #[tokio::test]
-async fn a_damaged_page_holds_back_the_sources_on_it_and_no_others_and_snapshots_go_on() {
+async fn a_damaged_page_holds_back_only_its_own_sources_and_snapshots_continue() {
     let place = tempfile::tempdir().unwrap();
     let engine = open(place.path());
     let mut count = 500;

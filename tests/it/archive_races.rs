@@ -132,7 +132,7 @@ async fn check(engine: &Engine, all: &[HashMap<PostId, Known>]) {
 }
 
 #[tokio::test]
-async fn every_command_is_judged_as_if_all_posts_were_in_memory() {
+async fn commands_are_judged_as_if_all_posts_were_in_memory() {
     let (files, archive) = (MemoryFiles::default(), Arc::<MemoryArchive>::default() as Arc<dyn Archive>);
     let engine = open(&files, &archive);
     engine.publish(Draft { id: Some(PostId(7)), ..draft("star", "0") }, false).await.unwrap();
@@ -155,7 +155,7 @@ async fn every_command_is_judged_as_if_all_posts_were_in_memory() {
 }
 
 #[tokio::test]
-async fn a_follow_brings_as_many_posts_as_it_was_to_while_more_are_published_and_archived() {
+async fn a_follow_backfills_the_requested_number_during_publishes_and_archiving() {
     let archive = Arc::<MemoryArchive>::default() as Arc<dyn Archive>;
     let engine = open(&MemoryFiles::default(), &archive);
     for _ in 0..100 {

@@ -98,7 +98,7 @@ fn open(files: &MemoryFiles, archive: &Arc<Watched>, clock: &Arc<dyn Clock>) -> 
 }
 
 #[tokio::test]
-async fn no_command_has_the_scribe_read_the_archive() {
+async fn the_command_processor_never_reads_the_archive() {
     let seen = Observed::new(Arc::new(SystemClock));
     let engine = &seen.engine;
     let given = Draft { id: Some(PostId(77)), published_at: Some(UnixMicros(5)), ..draft("bob", "7") };
@@ -152,7 +152,7 @@ async fn no_command_has_the_scribe_read_the_archive() {
 }
 
 #[tokio::test]
-async fn an_archived_id_near_the_largest_does_not_have_minted_ids_looked_up() {
+async fn an_archived_id_near_the_maximum_does_not_cause_lookups_of_minted_ids() {
     let mut seen = Observed::new(Arc::new(SystemClock));
     let largest = Draft { id: Some(PostId(u64::MAX - 1)), ..draft("bob", "1") };
     seen.engine.publish(largest, false).await.unwrap();
@@ -171,7 +171,7 @@ async fn an_archived_id_near_the_largest_does_not_have_minted_ids_looked_up() {
 }
 
 #[tokio::test]
-async fn many_archived_ids_near_the_largest_are_listed_and_not_looked_up_one_by_one() {
+async fn many_archived_ids_near_the_maximum_are_listed_and_not_looked_up_singly() {
     let mut seen = Observed::new(Arc::new(SystemClock));
     for nth in 0..LARGEST_IDS_MAX as u64 + 100 {
         let large = Draft { id: Some(PostId(u64::MAX - 2 * nth)), ..draft("bob", "1") };
@@ -191,7 +191,7 @@ async fn many_archived_ids_near_the_largest_are_listed_and_not_looked_up_one_by_
 }
 
 #[tokio::test]
-async fn minted_ids_pass_over_archived_ones_that_callers_gave() {
+async fn minted_ids_skip_archived_ids_chosen_by_callers() {
     let start = 1_700_000_000_000_000;
     let clock = Arc::new(ManualClock::new(UnixMicros(start)));
     let mut seen = Observed::new(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -219,7 +219,7 @@ async fn minted_ids_pass_over_archived_ones_that_callers_gave() {
 }
 
 #[tokio::test]
-async fn ids_are_minted_beside_an_archive_without_a_list_of_its_ids() {
+async fn ids_are_minted_even_if_the_archive_cannot_list_its_ids() {
     let start = 1_700_000_000_000_000;
     let clock = Arc::new(ManualClock::new(UnixMicros(start)));
     let mut seen = Observed::new(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -256,7 +256,7 @@ async fn ids_are_minted_beside_an_archive_without_a_list_of_its_ids() {
 }
 
 #[tokio::test]
-async fn an_archive_that_fails_after_a_command_was_judged_takes_nothing_with_it() {
+async fn an_archive_failure_after_judging_does_not_affect_the_command() {
     let seen = Observed::new(Arc::new(SystemClock));
     let posts = seen.publish("bob", 60).await;
     seen.settle().await;

@@ -128,7 +128,7 @@ fn temporary() -> Plan {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_writes_loses_nothing_and_is_tried_again() {
+async fn writes_to_an_unresponsive_store_are_retried_and_lose_nothing() {
     for loses_answers in [false, true] {
         let mut town = Town::new(Durability::Always).await;
         town.archive.set_plan(Plan {
@@ -190,14 +190,14 @@ async fn replay_writes(deleted: usize) -> bool {
 }
 
 #[tokio::test]
-async fn a_start_does_not_wait_until_a_backlog_is_in_the_store_unless_it_has_many_changes_of_old_posts() {
+async fn a_start_waits_for_the_store_only_if_many_changes_of_old_posts_are_pending() {
     for (deleted, writes) in [(0, false), (100, false), (1_100, true)] {
         assert_eq!(replay_writes(deleted).await, writes, "{deleted} deleted");
     }
 }
 
 #[tokio::test]
-async fn a_store_that_takes_nothing_leads_to_refusals_at_the_limit_of_bytes_and_to_no_loss() {
+async fn an_unwritable_store_causes_refusals_at_the_byte_limit_and_no_loss() {
     let (files, archive) = (MemoryFiles::default(), Arc::new(Remote::remote(MemoryArchive::default(), temporary())));
     let config = EngineConfig { outbox_posts: some(4), store_bytes_max: 256 << 10, ..patient() };
     let open = || {
@@ -238,7 +238,7 @@ async fn a_store_that_takes_nothing_leads_to_refusals_at_the_limit_of_bytes_and_
 }
 
 #[tokio::test]
-async fn pages_are_partial_while_a_store_does_not_answer_and_whole_afterwards() {
+async fn pages_are_partial_while_a_store_is_unresponsive_and_complete_afterwards() {
     let town = Town::new(Durability::Always).await;
     let feed = town.feed().await;
     let all = u64::MAX;
@@ -277,7 +277,7 @@ async fn pages_are_partial_while_a_store_does_not_answer_and_whole_afterwards() 
 }
 
 #[tokio::test]
-async fn a_post_that_has_expired_is_left_out_and_one_that_is_lost_is_named() {
+async fn an_expired_post_is_omitted_and_a_lost_one_is_named() {
     let town = Town::new(Durability::Always).await;
     let whole = town.engine.feed(&id("ann"), PageRequest::newest(100)).await.unwrap().page;
     let gone = whole.items.last().expect("it has 80 entries").0;
@@ -293,7 +293,7 @@ async fn a_post_that_has_expired_is_left_out_and_one_that_is_lost_is_named() {
 }
 
 #[tokio::test]
-async fn a_start_finds_all_that_was_archived_and_lists_nothing() {
+async fn a_start_finds_all_archived_posts_without_listing_the_archive() {
     let mut town = Town::new(Durability::Always).await;
     let mut random = fastrand::Rng::with_seed(7);
     for round in 0..6 {
@@ -334,7 +334,7 @@ async fn a_start_finds_all_that_was_archived_and_lists_nothing() {
 }
 
 #[tokio::test]
-async fn a_snapshot_beside_an_archive_that_counts_leads_to_one_listing_and_the_next_does_not() {
+async fn only_the_first_start_from_a_snapshot_of_a_counting_archive_lists_outboxes() {
     let (files, here) = (MemoryFiles::default(), Arc::new(FaultyArchive::<MemoryArchive>::default()));
     let engine = open(&files, &shared(&here), Durability::Always).0;
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
@@ -364,7 +364,7 @@ async fn a_snapshot_beside_an_archive_that_counts_leads_to_one_listing_and_the_n
 }
 
 #[tokio::test]
-async fn a_power_loss_leaves_nothing_in_the_store_that_the_journal_lacks() {
+async fn after_a_power_loss_the_store_has_nothing_that_the_journal_lacks() {
     for seed in 0..8 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut town = Town::new(Durability::Never).await;
@@ -395,7 +395,7 @@ async fn a_power_loss_leaves_nothing_in_the_store_that_the_journal_lacks() {
 }
 
 #[tokio::test]
-async fn a_power_loss_in_the_middle_of_a_replay_leaves_nothing_in_the_store_that_the_journal_lacks() {
+async fn after_a_power_loss_during_replay_the_store_has_nothing_that_the_journal_lacks() {
     let town = Town::new(Durability::Never).await;
     let left = town.files.forked();
     town.engine.shutdown();
@@ -422,7 +422,7 @@ async fn a_power_loss_in_the_middle_of_a_replay_leaves_nothing_in_the_store_that
 }
 
 #[tokio::test]
-async fn posts_that_are_archived_after_a_snapshot_below_older_ones_are_counted_after_a_crash() {
+async fn backdated_posts_archived_after_a_snapshot_are_counted_after_a_crash() {
     let mut town = Town::new(Durability::Always).await;
     town.engine.snapshot().await.unwrap();
     for nth in 0..30 {
@@ -438,7 +438,7 @@ async fn posts_that_are_archived_after_a_snapshot_below_older_ones_are_counted_a
 }
 
 #[tokio::test]
-async fn a_page_announces_what_it_is_about_to_read() {
+async fn a_page_announces_its_reads_to_the_archive() {
     let town = Town::new(Durability::Always).await;
     town.archive.set_plan(Plan::default());
     let whole = town.engine.feed(&id("ann"), PageRequest::newest(60)).await.unwrap();

@@ -81,7 +81,7 @@ fn assert_bounded(work: Work, units_max: u64, of_one: u64) {
 }
 
 #[tokio::test]
-async fn reposts_that_a_mute_bars_are_judged_together() {
+async fn reposts_filtered_by_a_mute_are_examined_together() {
     let engine = viral(80, REPOSTS as usize, tagged).await;
     mute(&engine, "tag:spam").await;
     let page = engine.feed(&id("ann"), NEWEST).await.unwrap().page;
@@ -98,7 +98,7 @@ async fn reposts_that_a_mute_bars_are_judged_together() {
 
 /// However often posts with many reposts come to show, a client that polls looks at each once, and at no more than its reader follows.
 #[tokio::test]
-async fn posts_of_many_reposts_that_come_to_show_cost_a_poll_a_bounded_look_at_each() {
+async fn a_poll_examines_each_revealed_post_with_many_reposts_in_bounded_work() {
     let engine = Engine::start(config(1, CelebrityPolicy::PullAll));
     let (posts, follows) = (6, 10);
     follow(&engine, "ann", (0..follows).map(fan)).await;
@@ -131,7 +131,7 @@ async fn posts_of_many_reposts_that_come_to_show_cost_a_poll_a_bounded_look_at_e
 }
 
 #[tokio::test]
-async fn reposts_that_a_rule_bars_are_not_looked_at() {
+async fn reposts_filtered_by_a_rule_are_not_examined() {
     let engine = viral(80, 2_000, |draft| draft).await;
     let off = RulesPatch { reposts: Some(false), ..RulesPatch::default() };
     engine.change_rules(id("ann"), off).await.unwrap();
@@ -143,7 +143,7 @@ async fn reposts_that_a_rule_bars_are_not_looked_at() {
 }
 
 #[tokio::test]
-async fn reposts_of_many_posts_are_looked_at_a_few_times_each() {
+async fn reposts_of_many_posts_are_examined_a_few_times_each() {
     let engine = Engine::start(config(1, CelebrityPolicy::PullAll));
     let (posts, fans) = (60, 100);
     follow(&engine, "ann", (0..fans).map(fan)).await;
@@ -232,7 +232,7 @@ async fn read_down(engine: &Engine, limit: usize) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn posts_below_a_barred_repost_of_every_source_are_reached_however_little_time_there_is() {
+async fn posts_below_a_filtered_repost_of_every_source_are_reached_with_little_time() {
     let engine = rushing(Duration::from_millis(1));
     let sources = 1_000;
     follow(&engine, "ann", (0..sources).map(fan)).await;
@@ -248,7 +248,7 @@ async fn posts_below_a_barred_repost_of_every_source_are_reached_however_little_
 }
 
 #[tokio::test]
-async fn where_everything_is_late_reads_still_come_to_an_end() {
+async fn paging_terminates_when_every_source_is_late() {
     // All time there is has passed before a second look at the clock.
     let engine = rushing(Duration::from_secs(1));
     let sources = 1_000;
@@ -263,7 +263,7 @@ async fn where_everything_is_late_reads_still_come_to_an_end() {
 }
 
 #[tokio::test]
-async fn a_count_that_came_to_no_end_says_so() {
+async fn an_incomplete_count_is_marked_as_incomplete() {
     let engine = rushing(Duration::from_secs(1));
     follow(&engine, "ann", ["bob".to_owned()]).await;
     publish(&engine, (0..1_000).map(|_| draft("bob", "1"))).await;
@@ -290,7 +290,7 @@ async fn events_until_marked(engine: &Engine, reader: &str, at: i64, watcher: &m
 }
 
 #[tokio::test]
-async fn a_notice_about_a_post_that_everybody_reposted_costs_a_watched_reader_one_bounded_look() {
+async fn a_notice_about_a_viral_post_costs_a_watched_reader_bounded_work() {
     let (reposts, edges) = (LIVE_REPOSTERS_MAX as u64 + 500, 20);
     let engine = viral(reposts as usize, reposts as usize, |draft| draft).await;
     let readers: Vec<String> = (0..10).map(|nth| format!("reader{nth}")).collect();

@@ -78,7 +78,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_years_ahead_for_one_post_dates_what_follows_right() {
+async fn posts_after_a_clock_jump_of_years_are_dated_correctly() {
     for restarts in [[false; 2], [true, false], [false, true], [true; 2]] {
         let mut world = World::new();
         world.engine.follow(vec![edge("ann", "bob")]).await.unwrap();
@@ -127,7 +127,7 @@ fn poisoned() -> MemoryFiles {
 }
 
 #[tokio::test]
-async fn a_directory_that_a_jump_had_poisoned_is_good_again() {
+async fn a_directory_poisoned_by_a_clock_jump_recovers() {
     let mut world = World::on(poisoned());
     let ahead =
         Position { published_at: UnixMicros(START + YEARS + 1), id: PostId(((START + YEARS + 1) as u64) << 12) };
@@ -167,7 +167,7 @@ async fn a_directory_that_a_jump_had_poisoned_is_good_again() {
 }
 
 #[tokio::test]
-async fn a_post_dated_years_ahead_bounds_neither_a_backfill_nor_what_is_kept() {
+async fn a_post_dated_years_ahead_affects_neither_backfills_nor_kept_posts() {
     let world = World::on(poisoned());
     for (reader, backfill) in [("dan", 0), ("eve", 1), ("fay", 2)] {
         world.engine.follow(vec![NewEdge { backfill: Some(backfill), ..edge(reader, "bob") }]).await.unwrap();
@@ -185,7 +185,7 @@ async fn a_post_dated_years_ahead_bounds_neither_a_backfill_nor_what_is_kept() {
 }
 
 #[tokio::test]
-async fn jumps_are_counted_and_time_that_passes_is_none() {
+async fn clock_jumps_are_counted_and_elapsed_time_is_not() {
     let mut world = World::new();
     let report = |world: &World| {
         let report = Arc::clone(&world.engine.shared().clock_report);
@@ -224,7 +224,7 @@ async fn jumps_are_counted_and_time_that_passes_is_none() {
 }
 
 #[tokio::test]
-async fn a_machine_that_starts_without_a_clock_goes_on_from_what_is_kept() {
+async fn a_machine_without_a_clock_continues_from_stored_times() {
     let mut world = World::new();
     world.publish("1").await;
     world.set(0);
@@ -240,7 +240,7 @@ async fn a_machine_that_starts_without_a_clock_goes_on_from_what_is_kept() {
 }
 
 #[tokio::test]
-async fn readers_who_were_seen_by_a_clock_that_was_ahead_fall_asleep_once_it_is_right() {
+async fn readers_seen_by_a_fast_clock_fall_asleep_after_it_is_corrected() {
     let clock = Arc::new(ManualClock::new(UnixMicros(START)));
     let window = Duration::from_millis(80);
     let config = EngineConfig { active_window: window, ..config(1, CelebrityPolicy::PushAll) };
@@ -260,7 +260,7 @@ async fn readers_who_were_seen_by_a_clock_that_was_ahead_fall_asleep_once_it_is_
 }
 
 #[tokio::test]
-async fn a_snapshot_is_due_by_the_age_of_the_newest_one_whichever_process_took_it() {
+async fn a_snapshot_is_due_by_the_age_of_the_newest_one_of_any_process() {
     let (clock, files) = (clock(), MemoryFiles::default());
     let interval = Duration::from_secs(900);
     let mut settings = storage(Durability::Always, 1 << 20);

@@ -37,10 +37,10 @@ use tidewire::storage::sequence::Sequence;
 use testkit::world::{draft, edge, id, next_event};
 
 #[tokio::test]
-async fn what_one_node_accepts_is_in_the_feeds_of_all() {
+async fn a_post_accepted_by_one_node_is_in_the_feeds_of_all_nodes() {
     let (_, nodes) = cluster();
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        nodes.iter().all(|node| node.state.membership().members().count() == 3)
     })
     .await;
     let first = sequencer(&nodes).await;
@@ -53,18 +53,18 @@ async fn what_one_node_accepts_is_in_the_feeds_of_all() {
     first.engine.delete(posts[1]).await.unwrap();
     in_step(&nodes).await;
     for node in &nodes {
-        assert_eq!(node.feed(&ann).await, [posts[2], posts[0]], "on node {}", node.view.me());
+        assert_eq!(node.feed(&ann).await, [posts[2], posts[0]], "on node {}", node.state.me());
     }
     for node in &nodes {
         assert_eq!(node.engine.publish(post("bob", 1), false).await.is_ok(), node.is_sequencer());
     }
-    let owners = nodes.iter().filter(|node| node.view.owner(&bob) == Place::Here).count();
+    let owners = nodes.iter().filter(|node| node.state.owner(&bob) == Place::Here).count();
     assert_eq!(owners, 1, "each user has one owner");
     nodes.iter().for_each(|node| node.engine.shutdown());
 }
 
 #[tokio::test]
-async fn the_answer_to_a_write_comes_after_its_sequence_is_shown() {
+async fn a_write_is_answered_after_its_sequence_is_visible() {
     let (log, nodes) = cluster();
     let first = sequencer(&nodes).await;
     for number in 1..=300 {
@@ -74,26 +74,26 @@ async fn the_answer_to_a_write_comes_after_its_sequence_is_shown() {
         let others = others.into_iter().map(|post| first.engine.publish(post, false));
         let (published, _) = tokio::join!(first.engine.publish(post("bob", number), false), join_all(others));
         published.unwrap();
-        assert!(first.view.last_event() > before, "post {number} is answered at {}", first.view.last_event());
+        assert!(first.state.last_event() > before, "post {number} is answered at {}", first.state.last_event());
     }
     nodes.iter().for_each(|node| node.engine.shutdown());
 }
 
 #[tokio::test]
-async fn another_node_takes_writes_when_the_sequencer_has_left() {
+async fn another_node_becomes_sequencer_when_the_sequencer_has_left() {
     let (log, mut nodes) = cluster();
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        nodes.iter().all(|node| node.state.membership().members().count() == 3)
     })
     .await;
     for number in 1..=3 {
         let first = sequencer(&nodes).await;
-        let name = first.view.me().clone();
+        let name = first.state.me().clone();
         first.engine.publish(post("bob", number), false).await.unwrap();
         first.engine.shutdown();
-        nodes.retain(|node| *node.view.me() != name);
+        nodes.retain(|node| *node.state.me() != name);
         nodes.push(join(&log, &format!("new-{number}")).unwrap());
-        let all = |node: &Node| node.view.membership().members().count() == 3;
+        let all = |node: &Node| node.state.membership().members().count() == 3;
         eventually_async("the members have changed", async || nodes.iter().all(all)).await;
     }
     let last = sequencer(&nodes).await;
@@ -106,32 +106,32 @@ async fn another_node_takes_writes_when_the_sequencer_has_left() {
 }
 
 #[tokio::test]
-async fn a_reader_who_moves_to_another_node_ends_its_live_connections_and_no_others() {
+async fn a_reader_that_moves_to_another_node_loses_only_its_own_live_connections() {
     let (log, mut nodes) = cluster();
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        nodes.iter().all(|node| node.state.membership().members().count() == 3)
     })
     .await;
     let readers: Vec<SourceId> = (0..20).map(|nth| id(&format!("reader-{nth}"))).collect();
     let mut watchers = Vec::new();
     for reader in &readers {
         let owner = owner(&nodes, reader).await;
-        watchers.push((reader, owner.view.me().clone(), owner.engine.watch(reader, None).await.unwrap()));
+        watchers.push((reader, owner.state.me().clone(), owner.engine.watch(reader, None).await.unwrap()));
     }
     nodes.push(join(&log, "d").unwrap());
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 4)
+        nodes.iter().all(|node| node.state.membership().members().count() == 4)
     })
     .await;
-    nodes.iter().for_each(|node| node.engine.end_live_elsewhere(&node.view));
+    nodes.iter().for_each(|node| node.engine.end_live_elsewhere(&node.state));
     let (mut moved, mut stayed) = (0, 0);
     for (reader, before, mut watcher) in watchers {
         let owner = owner(&nodes, reader).await;
-        let is_moved = *owner.view.me() != before;
+        let is_moved = *owner.state.me() != before;
         *(if is_moved { &mut moved } else { &mut stayed }) += 1;
         // The first event greets the client, unless the connection has ended before it was taken.
         let end = async { while watcher.next().await.is_ok() {} };
-        let told = format!("{reader} was at {before}, and is at {}", owner.view.me());
+        let told = format!("{reader} was at {before}, and is at {}", owner.state.me());
         if is_moved {
             in_time(&told, end).await;
         } else {
@@ -144,7 +144,7 @@ async fn a_reader_who_moves_to_another_node_ends_its_live_connections_and_no_oth
 }
 
 #[tokio::test]
-async fn logs_that_are_of_no_cluster_and_names_that_are_taken_are_refused() {
+async fn foreign_logs_and_duplicate_node_names_are_refused() {
     let empty = MemoryLog::default();
     let found_in = |node: Result<Node, JoinError>| node.err().map(|refused| refused.to_string()).unwrap_or_default();
     let foreign = MemoryLog::default();
@@ -155,33 +155,33 @@ async fn logs_that_are_of_no_cluster_and_names_that_are_taken_are_refused() {
     bootstrap_log(&empty, 16, ClusterId(1)).unwrap();
     let (log, nodes) = cluster();
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        nodes.iter().all(|node| node.state.membership().members().count() == 3)
     })
     .await;
     let namesake = join(&log, "a").unwrap();
     eventually_async("the second process of a name gives up", async || {
-        !namesake.view.is_ready() && !namesake.view.is_leased()
+        !namesake.state.is_ready() && !namesake.state.is_leased()
     })
     .await;
     let record = log.range().unwrap().last.0;
     let two_sessions_later = record + 2 * BEATS_PER_SESSION * nodes.len() as u64;
     eventually_async("the others beat for two sessions", async || log.range().unwrap().last.0 > two_sessions_later)
         .await;
-    assert!(!namesake.view.is_leased() && nodes.iter().all(|node| node.view.is_leased() && node.view.is_ready()));
+    assert!(!namesake.state.is_leased() && nodes.iter().all(|node| node.state.is_leased() && node.state.is_ready()));
     let refused = namesake.engine.publish(post("bob", 1), false).await.unwrap_err();
     assert!(matches!(refused, Error::NotSequencer), "{refused}");
     nodes.iter().chain([&namesake]).for_each(|node| node.engine.shutdown());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between() {
+async fn a_user_is_erased_on_all_nodes_even_if_the_sequencer_leaves_meanwhile() {
     let (log, mut nodes) = cluster();
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        nodes.iter().all(|node| node.state.membership().members().count() == 3)
     })
     .await;
     let first = sequencer(&nodes).await;
-    let (name, zoe) = (first.view.me().clone(), id("zoe"));
+    let (name, zoe) = (first.state.me().clone(), id("zoe"));
     first.engine.follow(vec![edge("ann", "zoe"), edge("ann", "bob"), edge("zoe", "bob")]).await.unwrap();
     first.engine.silence(id("bob"), zoe.clone(), MuteOrBlock::Mute, true).await.unwrap();
     first.engine.publish(post("bob", 1), false).await.unwrap();
@@ -202,17 +202,17 @@ async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between()
         "it is not over when the sequencer leaves"
     );
     first.engine.shutdown();
-    nodes.retain(|node| *node.view.me() != name);
+    nodes.retain(|node| *node.state.me() != name);
     nodes.push(join(&log, "new").unwrap());
     for mut watcher in watchers {
         let closed = async { while watcher.next().await.is_ok() {} };
         in_time("the live connections of zoe end on each node", closed).await;
     }
     for node in &nodes[..2] {
-        assert_eq!(node.feed(&id("ann")).await, [PostId(1)], "nothing of zoe is shown on {}", node.view.me());
+        assert_eq!(node.feed(&id("ann")).await, [PostId(1)], "nothing of zoe is shown on {}", node.state.me());
     }
     eventually_async("the erasure ends", async || {
-        nodes.iter().all(|node| node.view.is_ready() && node.engine.erasures().count == 0)
+        nodes.iter().all(|node| node.state.is_ready() && node.engine.erasures().count == 0)
     })
     .await;
     in_step(&nodes).await;
@@ -228,7 +228,7 @@ async fn a_user_is_erased_on_all_nodes_also_if_the_sequencer_leaves_in_between()
 }
 
 #[test]
-fn an_event_of_a_kind_that_is_not_known_stops_the_node_with_an_error_that_names_it() {
+fn an_event_of_unknown_kind_stops_the_node_with_an_error_that_names_it() {
     let log = MemoryLog::default();
     bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let by = Incarnation { node: "newer".parse().unwrap(), run: 1 };

@@ -20,7 +20,7 @@ use tidewire::{PageRequest, Position};
 use testkit::world::{NEWEST, config, draft, edge, id, ids, insist, some, whole_feed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waking_while_others_publish_loses_nothing() {
+async fn waking_during_publishes_loses_nothing() {
     for round in 0..15 {
         let engine = Engine::start(config(1 + round % 3, CelebrityPolicy::PushAll));
         let readers: Vec<String> = (0..30).map(|n| format!("r{n}")).collect();
@@ -55,7 +55,7 @@ async fn waking_while_others_publish_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_list_that_changes_during_its_fanout_loses_nobody_who_stayed() {
+async fn a_fanout_reaches_all_remaining_followers_while_the_list_changes() {
     let engine = Engine::start(config(2, CelebrityPolicy::PushAll));
     let names = |from: usize, to: usize| (from..to).map(|n| format!("r{n}")).collect::<Vec<_>>();
     let (stay, churn) = (names(0, 4_000), names(4_000, 6_000));
@@ -93,7 +93,7 @@ async fn a_follower_list_that_changes_during_its_fanout_loses_nobody_who_stayed(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn falling_asleep_while_others_read_fails_no_read() {
+async fn reads_succeed_while_readers_fall_asleep() {
     let config = EngineConfig { active_readers_max: some(2), ..config(1, CelebrityPolicy::PushAll) };
     let engine = Engine::start(EngineConfig { active_window: Duration::from_millis(1), ..config });
     let readers: Vec<String> = (0..12).map(|n| format!("r{n}")).collect();
@@ -123,7 +123,7 @@ async fn falling_asleep_while_others_read_fails_no_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_post_sent_by_many_at_once_is_published_once() {
+async fn concurrent_publishes_of_the_same_post_create_one_post() {
     let engine = Engine::start(config(2, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.feed(&id("ann"), NEWEST).await.unwrap();
@@ -144,7 +144,7 @@ async fn the_same_post_sent_by_many_at_once_is_published_once() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_and_what_it_took_is_done() {
+async fn a_full_queue_refuses_commands_and_executes_accepted_ones() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     engine.feed(&id("ann"), NEWEST).await.unwrap();
@@ -210,7 +210,7 @@ pub(crate) async fn hold(engine: &Engine, clock: &HoldingClock) -> tokio::task::
 }
 
 #[tokio::test]
-async fn a_post_is_in_the_backlog_with_its_deliveries_until_they_are_done() {
+async fn a_post_is_in_the_backlog_until_its_deliveries_are_done() {
     let clock = Arc::new(HoldingClock::default());
     let settings = config(1, CelebrityPolicy::PushAll);
     let engine = Engine::start_with(settings, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
@@ -237,7 +237,7 @@ async fn a_post_is_in_the_backlog_with_its_deliveries_until_they_are_done() {
 }
 
 #[tokio::test]
-async fn a_mailbox_holds_what_it_may_and_the_rest_is_refused() {
+async fn messages_above_the_mailbox_limit_are_refused() {
     let clock = Arc::new(HoldingClock::default());
     let settings = config(1, CelebrityPolicy::PushAll);
     let engine = Engine::start_with(settings, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
@@ -309,7 +309,7 @@ async fn publish_until_refused(engine: &Engine, authors: &[&str]) -> (Vec<(Strin
 }
 
 #[tokio::test]
-async fn posts_of_a_batch_after_one_that_is_refused_for_now_are_refused_too() {
+async fn posts_of_a_batch_behind_a_temporarily_refused_one_are_refused_too() {
     let engine = soon_behind(4_000, &[("hot", 600), ("calm", 5)]).await;
     // The third finds 1,200 deliveries of the first two. The last could be accepted, but would come before the third when that is sent again.
     let batch = ["hot", "hot", "hot", "calm"].map(|author| draft(author, "1"));
@@ -325,7 +325,7 @@ async fn posts_of_a_batch_after_one_that_is_refused_for_now_are_refused_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_delivered_to_very_many_is_refused_before_others_are() {
+async fn authors_with_many_pending_deliveries_are_refused_before_others() {
     let engine = soon_behind(4_000, &[("hot", 600), ("calm", 5)]).await;
     let (refused, _) = publish_until_refused(&engine, &["hot", "calm"]).await;
     for (author, cause) in refused {
@@ -336,7 +336,7 @@ async fn who_is_delivered_to_very_many_is_refused_before_others_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn publishing_is_refused_while_delivery_is_too_far_behind_and_loses_nothing() {
+async fn publishes_are_refused_while_delivery_lags_and_accepted_posts_are_delivered() {
     let authors = ["a", "b", "c", "d", "e", "f"];
     let engine = soon_behind(1_000, &authors.map(|author| (author, 240))).await;
     let (refused, taken) = publish_until_refused(&engine, &authors).await;
@@ -354,7 +354,7 @@ async fn publishing_is_refused_while_delivery_is_too_far_behind_and_loses_nothin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn publishing_again_what_is_there_is_bounded_as_publishing_is() {
+async fn repeated_publishes_of_an_existing_post_are_limited_like_new_ones() {
     let engine = soon_behind(4_000, &[("hot", 600)]).await;
     let once = Draft { id: Some(PostId(7)), ..draft("hot", "1") };
     engine.publish(once.clone(), true).await.unwrap();
@@ -375,7 +375,7 @@ async fn publishing_again_what_is_there_is_bounded_as_publishing_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backlog_of_one_delivery_still_lets_posts_through_one_by_one() {
+async fn a_backlog_limit_of_one_delivery_accepts_posts_one_by_one() {
     let engine = soon_behind(1, &[("bob", 3)]).await;
     for _ in 0..3 {
         engine.publish(draft("bob", "1"), true).await.unwrap();

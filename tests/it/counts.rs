@@ -109,7 +109,7 @@ fn restore(snapshot: Option<&Snapshot>, archive: &Arc<dyn Archive>, events: &[Ev
 }
 
 #[test]
-fn counts_after_a_restart_do_not_depend_on_how_much_newer_the_archive_is_than_the_snapshot() {
+fn counts_after_a_restart_are_independent_of_the_lag_between_snapshot_and_archive() {
     let counting: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let remote: Arc<dyn Archive> = Arc::new(FaultyArchive::remote(MemoryArchive::default(), Plan::default()));
     for archive in [counting, remote] {

@@ -66,7 +66,7 @@ fn every_flip_is_noticed(segment_bytes: u64, close: bool) {
 }
 
 #[test]
-fn every_flipped_byte_of_a_journal_is_noticed() {
+fn every_flipped_byte_of_a_journal_is_detected() {
     for (segment_bytes, close) in [(LARGE, false), (LARGE, true), (600, false), (600, true)] {
         every_flip_is_noticed(segment_bytes, close);
     }
@@ -86,7 +86,7 @@ fn groups_of_four(idle: bool) -> (MemoryFiles, Vec<Event>) {
 }
 
 #[test]
-fn a_flip_in_the_group_that_was_synced_last_is_damage_once_the_journal_was_idle() {
+fn a_flip_in_the_last_synced_group_is_damage_after_the_journal_was_idle() {
     let (files, events) = groups_of_four(true);
     let name = &names(&files, "journal-")[0];
     let starts = offsets(&files, name);
@@ -108,7 +108,7 @@ fn a_flip_in_the_group_that_was_synced_last_is_damage_once_the_journal_was_idle(
 }
 
 #[test]
-fn a_flip_in_a_group_that_nothing_vouches_for_cannot_be_told_from_a_torn_one_and_is_reported() {
+fn a_flip_in_an_unconfirmed_group_is_reported_as_a_torn_tail() {
     let (files, _) = groups_of_four(false);
     let name = &names(&files, "journal-")[0];
     let found = recover(&flipped(&files, name, offsets(&files, name)[8] + 33, 4), false).unwrap();
@@ -117,7 +117,7 @@ fn a_flip_in_a_group_that_nothing_vouches_for_cannot_be_told_from_a_torn_one_and
 }
 
 #[tokio::test]
-async fn an_engine_that_is_idle_leaves_word_of_what_it_synced() {
+async fn an_idle_engine_writes_a_mark_of_its_last_sync() {
     let files = MemoryFiles::default();
     let engine = open(files.clone(), &storage(Durability::Always, LARGE)).unwrap().0;
     engine.publish(draft("bob", "1"), true).await.unwrap();
@@ -134,7 +134,7 @@ async fn an_engine_that_is_idle_leaves_word_of_what_it_synced() {
 }
 
 #[test]
-fn every_flipped_byte_of_a_snapshot_is_reported_and_the_journal_steps_in() {
+fn every_flipped_byte_of_a_snapshot_is_reported_and_the_journal_replayed() {
     let events = history(30);
     let expected = model(&events);
     // Of two snapshots, one is compressed.
@@ -151,7 +151,7 @@ fn every_flipped_byte_of_a_snapshot_is_reported_and_the_journal_steps_in() {
 }
 
 #[test]
-fn damage_is_named_by_place_offset_and_sequence_and_repair_lists_what_is_gone() {
+fn damage_is_reported_with_place_offset_and_sequence_and_repair_lists_lost_events() {
     let events = history(40);
     for segment_bytes in [LARGE, 900] {
         let files = written(&events, segment_bytes, &[], false);
@@ -223,7 +223,7 @@ fn remove_segments(files: &MemoryFiles, from: usize, until: usize) {
 }
 
 #[test]
-fn a_damaged_snapshot_costs_a_longer_replay_and_no_event() {
+fn a_damaged_snapshot_causes_a_longer_replay_and_loses_no_event() {
     check(|_| {}, Ok((Some(31), 0)));
     check(|files| damage_snapshot(files, 1), Ok((Some(20), 1)));
     check(|files| damage_snapshot(files, 0), Ok((Some(31), 0)));
@@ -233,7 +233,7 @@ fn a_damaged_snapshot_costs_a_longer_replay_and_no_event() {
 }
 
 #[test]
-fn segments_before_the_snapshot_may_be_gone_but_not_if_they_are_needed() {
+fn segments_before_the_snapshot_may_be_missing_unless_they_are_needed() {
     check(|files| remove_segments(files, 0, 16), Ok((Some(31), 0)));
     let without_the_oldest = |files: &MemoryFiles| {
         (0..2).for_each(|nth| damage_snapshot(files, nth));
@@ -244,11 +244,11 @@ fn segments_before_the_snapshot_may_be_gone_but_not_if_they_are_needed() {
         damage_snapshot(files, 1);
         remove_segments(files, 22, 30);
     };
-    check(between_the_snapshots, Err("are in no journal segment"));
+    check(between_the_snapshots, Err("no journal segment before"));
 }
 
 #[test]
-fn a_missing_segment_is_a_refusal_wherever_it_was() {
+fn a_missing_needed_segment_is_refused_at_any_position() {
     let no_snapshots = |files: &MemoryFiles| {
         names(files, "snapshot-").iter().for_each(|name| files.remove(name).unwrap());
     };
@@ -256,20 +256,20 @@ fn a_missing_segment_is_a_refusal_wherever_it_was() {
         no_snapshots(files);
         remove_segments(files, 10, 20);
     };
-    check(middle, Err("are in no journal segment"));
+    check(middle, Err("no journal segment before"));
     let behind_the_snapshot = |files: &MemoryFiles| {
         let segments = names(files, "journal-");
         let next_to_last = first(&segments[segments.len() - 2]);
         assert!(next_to_last > 31, "{segments:?}");
         remove_segments(files, next_to_last, next_to_last + 1);
     };
-    check(behind_the_snapshot, Err("are in no journal segment"));
-    check(|files| remove_segments(files, 25, 99), Err("saw event 31"));
-    check(|files| remove_segments(files, 0, 99), Err("saw event 31"));
+    check(behind_the_snapshot, Err("no journal segment before"));
+    check(|files| remove_segments(files, 25, 99), Err("contains event 31"));
+    check(|files| remove_segments(files, 0, 99), Err("contains event 31"));
 }
 
 #[test]
-fn a_start_without_a_journal_is_repaired_to_what_the_snapshot_saw() {
+fn a_repair_without_a_journal_restores_the_state_of_the_snapshot() {
     let events = history(40);
     let files = written(&events, 900, &[20, 31], true);
     remove_segments(&files, 0, 99);
@@ -285,7 +285,7 @@ fn a_start_without_a_journal_is_repaired_to_what_the_snapshot_saw() {
 }
 
 #[test]
-fn repair_does_not_take_the_mark_of_an_orderly_end_for_an_event() {
+fn repair_does_not_count_the_closing_mark_as_an_event() {
     let events = history(40);
     let lost = |files: &MemoryFiles| {
         let report = recover(files, true).unwrap().report;
@@ -308,7 +308,7 @@ fn repair_does_not_take_the_mark_of_an_orderly_end_for_an_event() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_cannot_be_loaded_is_set_aside_and_does_not_count_as_kept() {
+async fn an_unloadable_snapshot_is_set_aside_and_does_not_count_as_retained() {
     let files = written(&history(40), 900, &[20, 31], true);
     let snapshots = names(&files, "snapshot-");
     let damaged = flipped(&files, snapshots.last().unwrap(), 100, 1);
@@ -325,7 +325,7 @@ async fn a_snapshot_that_cannot_be_loaded_is_set_aside_and_does_not_count_as_kep
 }
 
 #[test]
-fn where_no_snapshot_can_be_loaded_it_says_so_and_not_only_what_the_journal_lacks() {
+fn the_refusal_names_unloadable_snapshots_and_missing_journal_events() {
     let files = written(&history(40), 900, &[20, 31], true);
     remove_segments(&files, 0, 15);
     for name in names(&files, "snapshot-") {
@@ -333,11 +333,11 @@ fn where_no_snapshot_can_be_loaded_it_says_so_and_not_only_what_the_journal_lack
     }
     let refusal = recover(&files, false).err().unwrap().to_string();
     assert_eq!(refusal.matches("is damaged at byte").count(), 2, "{refusal}");
-    assert!(refusal.contains("Without a snapshot") && refusal.contains("are in no journal segment"), "{refusal}");
+    assert!(refusal.contains("Without a snapshot") && refusal.contains("no journal segment before"), "{refusal}");
 }
 
 #[test]
-fn replayed_twice_or_from_any_snapshot_or_with_segments_doubled_the_state_is_the_same() {
+fn repeated_replays_any_snapshot_and_duplicate_segments_recover_the_same_state() {
     for seed in 0..20 {
         let events = History::new(seed).events(60);
         let expected = model(&events);

@@ -37,7 +37,7 @@ async fn a_post_reaches_its_followers_newest_first() {
 }
 
 #[tokio::test]
-async fn the_inactive_are_skipped_and_miss_nothing() {
+async fn inactive_readers_are_skipped_and_miss_nothing() {
     let (clock, window) = (Arc::new(ManualClock::new(SystemClock.now())), Duration::from_millis(40));
     let config = EngineConfig { active_window: window, ..config(1, CelebrityPolicy::PushAll) };
     let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
@@ -68,7 +68,7 @@ async fn verifying_the_inbox_of_a_sleeping_reader_wakes_it_and_builds_no_page() 
 }
 
 #[tokio::test]
-async fn a_virtual_follow_works_and_is_named_nowhere() {
+async fn a_virtual_follow_delivers_posts_and_is_not_listed() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     let hidden = tidewire::feed::event::NewEdge { hidden: true, ..edge("ann", "ads") };
     engine.follow(vec![hidden]).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_virtual_follow_works_and_is_named_nowhere() {
 }
 
 #[tokio::test]
-async fn old_posts_leave_inboxes_by_age_and_can_still_be_scrolled_to() {
+async fn expired_posts_leave_inboxes_and_can_still_be_paged_to() {
     let clock = Arc::new(ManualClock::new(UnixMicros(0)));
     let config = EngineConfig { inbox_age: Some(Duration::from_secs(60)), ..config(1, CelebrityPolicy::PushAll) };
     let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);
@@ -118,7 +118,7 @@ impl Clock for RushingClock {
 }
 
 #[tokio::test]
-async fn what_cannot_be_pulled_in_time_is_named_and_comes_later() {
+async fn sources_that_are_too_late_are_named_and_appear_later() {
     let clock = Arc::new(RushingClock {
         clock: ManualClock::new(SystemClock.now()),
         rushing: std::sync::atomic::AtomicBool::new(false),
@@ -142,7 +142,7 @@ async fn what_cannot_be_pulled_in_time_is_named_and_comes_later() {
 }
 
 #[tokio::test]
-async fn a_follow_beyond_the_limit_is_refused_and_a_full_one_is_not() {
+async fn a_follow_above_the_limit_is_refused_and_one_at_the_limit_accepted() {
     let engine = Engine::start(EngineConfig { following_max: 3, ..config(1, CelebrityPolicy::PushAll) });
     let edges = |range: std::ops::Range<u32>| range.map(|n| edge("ann", &format!("s{n}"))).collect::<Vec<_>>();
     let over = engine.follow(edges(0..4)).await.unwrap_err();
@@ -174,7 +174,7 @@ async fn a_full_store_refuses_posts_and_keeps_serving() {
 }
 
 #[tokio::test]
-async fn a_delete_and_the_publish_behind_it_in_one_group_leave_no_post() {
+async fn a_publish_behind_a_delete_of_its_id_in_one_group_is_refused() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     for id in 1..100 {
         let late = Draft { id: Some(PostId(id)), ..draft("bob", "1") };
@@ -185,7 +185,7 @@ async fn a_delete_and_the_publish_behind_it_in_one_group_leave_no_post() {
 }
 
 #[tokio::test]
-async fn a_store_is_as_full_by_edits_as_by_new_posts() {
+async fn edits_count_against_the_store_limit_like_new_posts() {
     let limit = 200_000;
     let engine = Engine::start(EngineConfig { store_bytes_max: limit, ..config(1, CelebrityPolicy::PushAll) });
     let body = |bytes: usize| Some(Body::new(&format!("\"{}\"", "x".repeat(bytes))).unwrap());
@@ -207,7 +207,7 @@ async fn a_store_is_as_full_by_edits_as_by_new_posts() {
 }
 
 #[tokio::test]
-async fn preferences_are_in_the_budget_of_the_graph() {
+async fn preferences_count_against_the_graph_budget() {
     let limit = 100_000;
     let engine = Engine::start(EngineConfig { graph_bytes_max: limit, ..config(1, CelebrityPolicy::PushAll) });
     for nth in 0..500 {
@@ -237,7 +237,7 @@ async fn preferences_are_in_the_budget_of_the_graph() {
 }
 
 #[tokio::test]
-async fn a_full_graph_refuses_edges_and_sources_and_lets_edges_go() {
+async fn a_full_graph_refuses_new_edges_and_sources_and_accepts_unfollows() {
     let limit = 100_000;
     let engine = Engine::start(EngineConfig { graph_bytes_max: limit, ..config(1, CelebrityPolicy::PushAll) });
     let bytes = || engine.shared().world.sources.graph_bytes();
@@ -268,7 +268,7 @@ async fn a_full_graph_refuses_edges_and_sources_and_lets_edges_go() {
 }
 
 #[tokio::test]
-async fn known_sources_are_bounded() {
+async fn the_number_of_sources_is_limited() {
     let engine = Engine::start(EngineConfig { sources_max: 2, ..config(1, CelebrityPolicy::PushAll) });
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     assert_eq!(engine.follow(vec![edge("ann", "cas")]).await.unwrap_err().code(), "store_full");
@@ -294,7 +294,7 @@ async fn ids_and_times_increase_when_the_clock_steps_back() {
 }
 
 #[tokio::test]
-async fn readers_beyond_the_limit_make_others_sleep_and_read_all_the_same() {
+async fn readers_above_the_limit_deactivate_others_and_can_still_read() {
     let engine = Engine::start(EngineConfig { active_readers_max: some(4), ..config(2, CelebrityPolicy::PushAll) });
     let readers: Vec<String> = (0..40).map(|n| format!("r{n}")).collect();
     engine.follow(readers.iter().map(|reader| edge(reader, "bob")).collect()).await.unwrap();
@@ -309,7 +309,7 @@ async fn readers_beyond_the_limit_make_others_sleep_and_read_all_the_same() {
 }
 
 #[tokio::test]
-async fn an_absurd_limit_costs_no_memory_and_none_is_one() {
+async fn huge_and_zero_page_limits_are_clamped() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     for _ in 0..120 {
         engine.publish(draft("bob", "1"), false).await.unwrap();

@@ -111,7 +111,7 @@ fn named_sources() -> Vec<SourceId> {
 }
 
 #[test]
-fn names_and_external_ids_are_read_from_the_journal_the_snapshot_and_an_archive() {
+fn names_and_external_ids_are_read_from_journal_snapshot_and_archive() {
     let files = DiskFiles::open(&folder_of("v4")).unwrap();
     let mut found = Vec::new();
     let read = reader::read(&files, Reading { after: Sequence(0), repair: false }, |event| {
@@ -143,7 +143,7 @@ fn recovered(names: &[String]) -> Recovered {
 }
 
 #[test]
-fn a_server_with_names_starts_from_the_journal_and_from_the_snapshot_and_comes_to_the_same() {
+fn journal_and_snapshot_with_names_recover_the_same_state() {
     let journal = segment::name(Sequence(1));
     let replayed = recovered(std::slice::from_ref(&journal));
     let loaded = recovered(&[journal, snapshot::name(HEADER.sequence)]);

@@ -183,7 +183,7 @@ fn files_of_format_2_carry_the_identity_of_their_directory() {
 }
 
 #[test]
-fn the_journal_holds_its_events() {
+fn the_journal_has_its_events() {
     for version in VERSIONS {
         let (mut found, reading) = (Vec::new(), Reading { after: Sequence(0), repair: false });
         let read = reader::read(&files(version), reading, |event| {
@@ -214,7 +214,7 @@ fn records<T: DeserializeOwned>(
 }
 
 #[test]
-fn the_snapshot_holds_every_section() {
+fn the_snapshot_has_every_section() {
     VERSIONS.into_iter().for_each(holds_every_section);
 }
 
@@ -240,7 +240,7 @@ fn holds_every_section(version: &str) {
 }
 
 #[test]
-fn the_compressed_snapshot_holds_its_posts() {
+fn the_compressed_snapshot_has_its_posts() {
     VERSIONS.into_iter().for_each(holds_its_posts);
 }
 
@@ -270,7 +270,7 @@ fn recovered(version: &str, names: &[String]) -> Recovered {
 }
 
 #[test]
-fn a_server_starts_from_the_journal_and_from_the_snapshot_and_comes_to_the_same() {
+fn journal_and_snapshot_recover_the_same_state() {
     VERSIONS.into_iter().for_each(comes_to_the_same);
 }
 

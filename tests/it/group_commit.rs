@@ -170,7 +170,7 @@ async fn replies_to_and_reposts_of_one_post_are_journaled_together() {
 }
 
 #[tokio::test]
-async fn what_comes_in_one_request_is_committed_once_unless_it_depends_on_itself() {
+async fn a_request_is_committed_once_unless_its_parts_depend_on_each_other() {
     let held = Held::new(config(1, CelebrityPolicy::PushAll));
     let (engine, plain) = (&held.engine, |nth: u64| with_id(nth, draft("ann", "1")));
     let again = |nth: u64| plain(if nth == 15 { 2_001 } else { nth + 2_000 });
@@ -228,7 +228,7 @@ async fn readers_who_follow_mute_or_block_the_same_source_are_journaled_together
 }
 
 #[tokio::test]
-async fn a_command_that_reads_what_the_group_changes_is_judged_after_it() {
+async fn a_command_that_reads_pending_changes_is_judged_after_the_group() {
     let mut held = Held::new(config(1, CelebrityPolicy::PushAll));
     for post in [1, 2] {
         held.engine.publish(with_id(post, draft("star", "0")), false).await.unwrap();
@@ -260,7 +260,7 @@ async fn a_command_that_reads_what_the_group_changes_is_judged_after_it() {
 }
 
 #[tokio::test]
-async fn a_reader_is_judged_by_what_the_group_decided_about_it() {
+async fn a_command_is_judged_by_earlier_changes_of_its_reader_in_the_group() {
     let mut held = Held::new(EngineConfig { following_max: 2, ..config(1, CelebrityPolicy::PushAll) });
     held.engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     held.hold().await;
@@ -289,7 +289,7 @@ async fn a_reader_is_judged_by_what_the_group_decided_about_it() {
 }
 
 #[tokio::test]
-async fn a_repost_is_resolved_by_the_blocks_that_the_group_brings() {
+async fn a_repost_is_resolved_with_the_blocks_of_its_group() {
     let mut held = Held::new(config(1, CelebrityPolicy::PushAll));
     held.engine.publish(with_id(7, draft("star", "0")), true).await.unwrap();
     let repost = |author: &str, of: u64| Draft { repost_of: Some(PostId(of)), ..draft(author, "1") };
@@ -306,7 +306,7 @@ async fn a_repost_is_resolved_by_the_blocks_that_the_group_brings() {
 }
 
 #[tokio::test]
-async fn the_limit_of_sources_counts_those_that_the_group_brings() {
+async fn the_source_limit_counts_new_sources_of_the_group() {
     let mut held = Held::new(EngineConfig { sources_max: 20, ..config(1, CelebrityPolicy::PushAll) });
     held.hold().await;
     let mut answers = Vec::new();
@@ -325,7 +325,7 @@ async fn the_limit_of_sources_counts_those_that_the_group_brings() {
 }
 
 #[tokio::test]
-async fn edges_and_reposts_are_bounded_together_with_those_that_the_group_brings() {
+async fn limits_of_edges_and_reposts_count_those_of_the_group() {
     let limits = EngineConfig { edges_max: 20, reposts_max: 30, ..config(1, CelebrityPolicy::PushAll) };
     let mut held = Held::new(limits);
     held.engine.publish(with_id(7, draft("star", "0")), false).await.unwrap();
@@ -359,7 +359,7 @@ async fn edges_and_reposts_are_bounded_together_with_those_that_the_group_brings
 }
 
 #[tokio::test]
-async fn a_post_counts_the_followers_that_its_author_got_in_the_same_group() {
+async fn a_post_counts_followers_added_in_the_same_group() {
     let clock = Arc::new(HoldingClock::default());
     let mut held = Held::with_clock(config(1, CelebrityPolicy::PushAll), Arc::clone(&clock) as Arc<dyn Clock>);
     let engine = held.engine.clone();
@@ -384,7 +384,7 @@ async fn a_post_counts_the_followers_that_its_author_got_in_the_same_group() {
 }
 
 #[tokio::test]
-async fn an_earlier_repost_may_change_in_the_group_of_the_repost_that_it_names_before_that_and_after_it() {
+async fn an_early_repost_may_change_before_or_after_its_target_in_the_same_group() {
     let reposts_of = |number, of, author| with_id(number, Draft { repost_of: Some(PostId(of)), ..draft(author, "1") });
     for is_before in [true, false] {
         for change in ["hide", "delete", "repost"] {

@@ -212,7 +212,7 @@ impl Left {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn publishing_goes_on_at_the_byte_budget_while_a_walk_is_held() {
+async fn publishes_continue_at_the_byte_budget_during_a_snapshot_walk() {
     // At the header, at the sources, and within the posts.
     for held_after in [0, 1, 4] {
         let mut full = Full::new().await;
@@ -240,7 +240,7 @@ async fn publishing_goes_on_at_the_byte_budget_while_a_walk_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hidden_reply_that_is_deleted_while_a_walk_is_held_is_not_counted_after_a_restart() {
+async fn a_hidden_reply_deleted_during_a_snapshot_walk_is_not_counted_after_a_restart() {
     let files = GatedFiles::default();
     let open = |files| {
         let storage = storage(Durability::Always, 1 << 20);

@@ -151,7 +151,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
 }
 
 #[test]
-fn hostile_payloads_in_a_journal_are_refused_by_sequence_and_cost_nothing() {
+fn hostile_payloads_in_a_journal_are_refused_by_sequence_at_low_cost() {
     let good: Vec<Vec<u8>> = payloads(&History::new(2).events(3));
     for (nth, trap) in traps().into_iter().enumerate() {
         let payloads: Vec<Vec<u8>> = good.iter().cloned().chain([trap]).chain(good.clone()).collect();
@@ -172,7 +172,7 @@ fn payloads(events: &[Event]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn changed_payloads_in_a_journal_are_refused_or_make_a_state_that_works() {
+fn changed_payloads_in_a_journal_are_refused_or_recover_a_valid_state() {
     let mut taken = 0;
     for seed in 0..cases(300) {
         let (mut history, mut random) = (History::new(seed), fastrand::Rng::with_seed(seed));
@@ -192,7 +192,7 @@ fn changed_payloads_in_a_journal_are_refused_or_make_a_state_that_works() {
 }
 
 #[test]
-fn frames_that_claim_more_than_there_is_are_no_frames() {
+fn frames_with_an_excessive_length_are_refused() {
     for claim in [1u32, 5, 1 << 20, 16 << 20, (16 << 20) + 1, u32::MAX] {
         let mut frame = claim.to_le_bytes().to_vec();
         frame.extend(1u64.to_le_bytes());
@@ -222,17 +222,17 @@ fn hostile_blocks_of_a_snapshot_are_skipped() {
 }
 
 #[test]
-fn compressed_blocks_are_what_they_say_or_are_skipped() {
+fn compressed_blocks_with_wrong_lengths_or_contents_are_skipped() {
     let (count, raw) = packed(&[SourceRecord::new(id("ann"))]);
     assert!(survive(&snapshot_of_blocks([compressed(SOURCES, count, &raw)]), "good"));
     let packed = zstd::bulk::compress(&raw, 1).unwrap();
     let block = |raw_bytes, stored: &[u8]| stored_block((SOURCES, 1), count, raw_bytes, stored);
     let twice = [&packed[..], &packed].concat();
     for (hostile, why) in [
-        (block(raw.len() + 1, &packed), "another length than it says"),
-        (block(raw.len() - 1, &packed), "another length than it says"),
-        (block(0, &packed), "another length than it says"),
-        (block(raw.len(), &twice), "another length than it says"),
+        (block(raw.len() + 1, &packed), "does not have its stated length"),
+        (block(raw.len() - 1, &packed), "does not have its stated length"),
+        (block(0, &packed), "does not have its stated length"),
+        (block(raw.len(), &twice), "does not have its stated length"),
         (block(raw.len(), &packed[..packed.len() - 1]), "zstd: "),
         (block(raw.len(), b"no zstd at all"), "zstd: "),
         (block(raw.len(), &[]), "more bytes than its data can represent"),
@@ -296,24 +296,24 @@ fn post(sources: Vec<u32>) -> PostRecord<u32> {
 }
 
 #[test]
-fn records_that_do_not_fit_each_other_are_no_snapshot() {
+fn inconsistent_records_make_a_snapshot_invalid() {
     let good = snapshot_of(&blocks(EDGES, &[edges(0, &[1, 2], &[5, 6], &[1])]));
     assert_eq!(recover(&good, false).unwrap().world.edges(), 2);
     let ann = SourceRecord::new(id("ann"));
-    misfit(SOURCES, &[ann], "source ann stands in it twice");
-    misfit(EDGES, &[edges(0, &[1, 2], &[5], &[])], "of different length");
-    misfit(EDGES, &[EdgesRecord { sources: vec![1; 7].into(), ..edges(0, &[], &[5], &[]) }], "of different length");
-    misfit(EDGES, &[edges(0, &[1], &[5], &[1])], "a hidden edge of source 0 is not there");
-    misfit(EDGES, &[edges(0, &[1, 3], &[5, 6], &[])], "name sources that are not there");
-    misfit(EDGES, &[edges(0, &[2, 1], &[5, 6], &[])], "name sources that are not there");
-    misfit(EDGES, &[edges(3, &[1], &[5], &[])], "name sources that are not there");
-    misfit(EDGES, &[edges(0, &[u32::MAX], &[5], &[])], "name sources that are not there");
-    misfit(EDGES, &[edges(0, &[1], &[5], &[]), edges(0, &[2], &[6], &[])], "stand in it twice");
-    misfit(POSTS, &[post(vec![])], "sources that are not there");
-    misfit(POSTS, &[post(vec![0, 3])], "sources that are not there");
+    misfit(SOURCES, &[ann], "source ann is stored twice");
+    misfit(EDGES, &[edges(0, &[1, 2], &[5], &[])], "have different lengths");
+    misfit(EDGES, &[EdgesRecord { sources: vec![1; 7].into(), ..edges(0, &[], &[5], &[]) }], "have different lengths");
+    misfit(EDGES, &[edges(0, &[1], &[5], &[1])], "a hidden edge of source 0 does not exist");
+    misfit(EDGES, &[edges(0, &[1, 3], &[5, 6], &[])], "name sources that do not exist");
+    misfit(EDGES, &[edges(0, &[2, 1], &[5, 6], &[])], "name sources that do not exist");
+    misfit(EDGES, &[edges(3, &[1], &[5], &[])], "name sources that do not exist");
+    misfit(EDGES, &[edges(0, &[u32::MAX], &[5], &[])], "name sources that do not exist");
+    misfit(EDGES, &[edges(0, &[1], &[5], &[]), edges(0, &[2], &[6], &[])], "are stored twice");
+    misfit(POSTS, &[post(vec![])], "sources that do not exist");
+    misfit(POSTS, &[post(vec![0, 3])], "sources that do not exist");
     misfit(POSTS, &[post(vec![0; 40])], "belongs to 40 sources");
     let inbox = |reader| InboxRecord { reader, synced: UnixMicros(1), floor: Position::MIN, posts: vec![].into() };
-    misfit(INBOXES, &[inbox(3)], "the inbox of source 3 is of nobody");
+    misfit(INBOXES, &[inbox(3)], "the source 3 of an inbox does not exist");
     misfit(SOURCES, &["just text"], "");
 }
 
@@ -351,7 +351,7 @@ fn blocks_of(bytes: &[u8]) -> Vec<(u8, u32, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn changed_records_of_a_snapshot_are_skipped_or_make_an_engine_that_works() {
+async fn changed_records_of_a_snapshot_are_skipped_or_recover_a_valid_state() {
     let files = lively().await;
     let name = names(&files, "snapshot-").remove(0);
     let whole = files.content(&name);
@@ -388,7 +388,7 @@ async fn changed_records_of_a_snapshot_are_skipped_or_make_an_engine_that_works(
 }
 
 #[test]
-fn events_beyond_what_any_version_writes_are_refused() {
+fn events_that_no_version_writes_are_refused() {
     let edges = ["bob", "cas", "dan"].map(|source| edge("ann", source)).to_vec();
     let tags = (0..40).map(|tag| id(&format!("tag:{tag}"))).collect();
     let position = Position { published_at: UnixMicros(1), id: PostId(1) };
@@ -413,7 +413,7 @@ fn events_beyond_what_any_version_writes_are_refused() {
 }
 
 #[tokio::test]
-async fn instants_at_the_very_end_of_time_do_not_stop_the_engine() {
+async fn extreme_times_do_not_stop_the_engine() {
     let (first, last) = (UnixMicros(i64::MIN), UnixMicros(i64::MAX));
     let position = |published_at| Position { published_at, id: PostId(u64::MAX) };
     let edges = ["bob", "cas", "dan"].map(|source| edge("ann", source)).to_vec();
@@ -456,7 +456,7 @@ fn with_window(window_log: u8) -> Vec<u8> {
 
 #[test]
 #[ignore = "takes 10 s for files of 40 MB"]
-fn no_claim_in_a_file_is_paid_for_in_memory_before_it_is_proven() {
+fn lengths_claimed_by_a_file_do_not_cause_allocations() {
     const ALONE: &str = "TIDEWIRE_TEST_ALONE";
     if let Some(directory) = std::env::var_os(ALONE) {
         return start_alone(Path::new(&directory));
@@ -471,7 +471,7 @@ fn no_claim_in_a_file_is_paid_for_in_memory_before_it_is_proven() {
     }
     // In a process of its own, since what other tests take would be counted here; so would memory set apart for each thread.
     let mut itself = Command::new(std::env::current_exe().unwrap());
-    let name = "hostile::no_claim_in_a_file_is_paid_for_in_memory_before_it_is_proven";
+    let name = "hostile::lengths_claimed_by_a_file_do_not_cause_allocations";
     itself.args(["--ignored", "--exact", name]).env(ALONE, directory.path()).env("MALLOC_ARENA_MAX", "1");
     let run = testkit::output(&mut itself);
     let told = String::from_utf8_lossy(&run.stdout);

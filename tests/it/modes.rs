@@ -56,7 +56,7 @@ fn posts(draw: &mut Draw) -> Vec<NaivePost> {
 }
 
 #[tokio::test]
-async fn push_pull_and_hybrid_show_every_user_the_same_feed() {
+async fn push_pull_and_hybrid_have_equal_feeds() {
     let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
     let mut oracle = power_law_graph(&mut draw);
     oracle.posts = posts(&mut draw);

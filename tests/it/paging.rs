@@ -17,7 +17,7 @@ use testkit::PageCount;
 use testkit::world::{NEWEST, above, config, draft, edge, flapping, id, ids, some, whole_feed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn paging_while_others_publish_and_delete_has_no_gap_and_no_repeat() {
+async fn paging_during_publishes_and_deletes_has_no_gap_and_no_repeat() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(1), flapping()] {
         let engine = Engine::start(EngineConfig { inbox_posts: some(40), ..config(2, policy) });
         let authors: Vec<String> = (0..8).map(|n| format!("a{n}")).collect();
@@ -84,7 +84,7 @@ async fn make_noise(engine: Engine, authors: Vec<String>, doomed: Vec<PostId>, s
 }
 
 #[tokio::test]
-async fn twenty_posts_of_twenty_authors_at_one_timestamp_page_by_three() {
+async fn twenty_posts_with_one_timestamp_are_paged_by_three() {
     let engine = Engine::start(config(2, above(1)));
     let authors: Vec<String> = (0..20).map(|n| format!("a{n}")).collect();
     let mut edges: Vec<_> = authors.iter().map(|author| edge("ann", author)).collect();

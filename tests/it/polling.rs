@@ -80,7 +80,7 @@ fn ago(ago: Duration) -> UnixMicros {
 /// A burst of an author with thousands of awake followers, of whom ann is the last, and then one post that shows at once: her own, or
 /// of somebody whom she pulls. It is given while the burst is still on its way, and what stands below it comes afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_order_they_are_delivered() {
+async fn a_client_that_polls_during_a_burst_receives_every_post_in_any_delivery_order() {
     const FOLLOWERS: usize = 3_000;
     let pull_star = above(FOLLOWERS as u64 + 10);
     // With the larger limit a copy of the inbox reaches far enough down, and pages are read without the actor.
@@ -145,7 +145,7 @@ async fn a_client_that_polls_during_a_burst_is_given_every_post_in_whatever_orde
 const BURST: usize = 20;
 
 #[tokio::test]
-async fn posts_dated_back_or_ahead_are_given_once_wherever_they_stand() {
+async fn posts_dated_back_or_ahead_are_returned_once() {
     let times = [0, 1, 1_000, 4_900, 5_100, 3_600_000, 10 * 365 * 86_400_000].map(Duration::from_millis);
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let engine = Engine::start(config(2, policy));
@@ -177,7 +177,7 @@ async fn posts_dated_back_or_ahead_are_given_once_wherever_they_stand() {
 }
 
 #[tokio::test]
-async fn what_came_while_the_reader_slept_is_given_too() {
+async fn posts_that_arrived_while_the_reader_slept_are_returned() {
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
     let window = Duration::from_secs(60);
     let settings = EngineConfig { active_window: window, ..config(1, CelebrityPolicy::PushAll) };
@@ -194,7 +194,7 @@ async fn what_came_while_the_reader_slept_is_given_too() {
 }
 
 #[tokio::test]
-async fn a_token_survives_a_restart_and_so_does_what_came_late() {
+async fn tokens_and_late_posts_survive_a_restart() {
     for with_snapshot in [false, true] {
         let files = MemoryFiles::default();
         let engine = opened(files.clone());
@@ -217,7 +217,7 @@ async fn a_token_survives_a_restart_and_so_does_what_came_late() {
 }
 
 #[tokio::test]
-async fn more_late_posts_than_are_remembered_are_a_gap_and_the_page_is_the_newest() {
+async fn too_many_late_posts_cause_a_gap_and_the_newest_page() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     let newest = publish(&engine, draft("bob", "0")).await;
@@ -234,7 +234,7 @@ async fn more_late_posts_than_are_remembered_are_a_gap_and_the_page_is_the_newes
 }
 
 #[tokio::test]
-async fn what_a_reader_decides_is_a_gap_once() {
+async fn a_preference_change_causes_one_gap() {
     let engine = Engine::start(config(1, above(1)));
     engine.follow(vec![edge("ann", "bob"), edge("eve", "star"), edge("fay", "star")]).await.unwrap();
     publish(&engine, draft("bob", "0")).await;
@@ -261,7 +261,7 @@ async fn what_a_reader_decides_is_a_gap_once() {
 }
 
 #[tokio::test]
-async fn what_shows_again_or_only_now_is_given() {
+async fn revealed_posts_are_returned() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let engine = Engine::start(config(1, policy));
         engine.follow(vec![edge("ann", "bob")]).await.unwrap();
@@ -285,7 +285,7 @@ async fn what_shows_again_or_only_now_is_given() {
 
 /// Somebody's post is on its way to many readers for long. Meanwhile others publish.
 #[tokio::test]
-async fn what_a_page_showed_is_read_although_earlier_posts_of_others_are_not_delivered_everywhere() {
+async fn posts_shown_by_a_page_count_as_read_during_undelivered_posts_of_others() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob"), edge("cas", "dan")]).await.unwrap();
     for reader in ["ann", "cas"] {
@@ -311,7 +311,7 @@ async fn what_a_page_showed_is_read_although_earlier_posts_of_others_are_not_del
 }
 
 #[tokio::test]
-async fn a_marker_never_counts_as_read_what_came_after_it_was_set() {
+async fn posts_that_arrive_after_a_marker_was_set_count_as_unread() {
     let files = MemoryFiles::default();
     let mut engine = opened(files.clone());
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
@@ -336,7 +336,7 @@ async fn a_marker_never_counts_as_read_what_came_after_it_was_set() {
 }
 
 #[tokio::test]
-async fn an_old_cursor_is_still_taken_and_a_page_that_is_cut_goes_on_with_the_rest() {
+async fn an_old_cursor_is_accepted_and_a_truncated_page_continues_with_the_rest() {
     let engine = Engine::start(EngineConfig { inbox_posts: some(4), ..config(1, CelebrityPolicy::PushAll) });
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
     let mut all = Vec::new();
@@ -352,7 +352,7 @@ async fn an_old_cursor_is_still_taken_and_a_page_that_is_cut_goes_on_with_the_re
 }
 
 #[tokio::test]
-async fn lists_and_own_pages_are_resumed_as_feeds_are() {
+async fn lists_and_own_pages_can_be_resumed_like_feeds() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     let near = || "near".parse().unwrap();
     engine.set_listed(id("ann"), near(), id("bob"), true).await.unwrap();
@@ -381,7 +381,7 @@ async fn answer_unknown(engine: &Engine, unknown: PostId) -> usize {
 }
 
 #[tokio::test]
-async fn what_came_to_show_and_was_not_noted_is_a_gap_also_after_a_restart_and_no_marker_counts_it_as_read() {
+async fn forgotten_revealed_posts_cause_a_gap_after_a_restart_and_stay_unread() {
     for with_snapshot in [false, true] {
         let files = MemoryFiles::default();
         let engine = opened(files.clone());
@@ -413,7 +413,7 @@ async fn what_came_to_show_and_was_not_noted_is_a_gap_also_after_a_restart_and_n
 
 /// Between two pages of what is new an entry falls down to where the first of them looked: the repost that it stood at is no more.
 #[tokio::test]
-async fn an_entry_whose_repost_is_taken_back_between_two_pages_is_given_or_there_is_a_gap() {
+async fn an_entry_whose_repost_is_undone_between_pages_is_returned_or_causes_a_gap() {
     for how in ["deleted", "hidden", "unfollowed"] {
         let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
         engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
@@ -442,7 +442,7 @@ async fn an_entry_whose_repost_is_taken_back_between_two_pages_is_given_or_there
 
 /// What was dated back stands below the marker, and the reader's inbox gets it only with the follow.
 #[tokio::test]
-async fn unread_counts_what_arrived_late_of_somebody_who_is_followed_after_the_marker_was_set() {
+async fn the_unread_count_includes_late_posts_of_sources_followed_after_the_marker() {
     let clock = Arc::new(ManualClock::new(UnixMicros(1_000_000_000)));
     let storage = storage(Durability::Never, 16 << 20);
     let now = Arc::clone(&clock) as Arc<dyn Clock>;

@@ -107,7 +107,7 @@ impl Lives {
 }
 
 #[test]
-fn whatever_the_power_takes_along_what_was_promised_is_there_and_nothing_by_half() {
+fn a_power_loss_keeps_acknowledged_events_and_no_partial_ones() {
     for seed in 0..cases(200) {
         let mut lives = Lives::new(seed);
         for _ in 0..4 {
@@ -117,7 +117,7 @@ fn whatever_the_power_takes_along_what_was_promised_is_there_and_nothing_by_half
 }
 
 #[test]
-fn a_journal_that_was_closed_where_a_segment_ended_is_written_on() {
+fn a_journal_closed_at_a_segment_boundary_can_be_continued() {
     let mut history = History::new(5);
     let (events, more) = (history.events(3), history.events(3));
     // One of these lengths leaves room for the last event and not for the mark of the end behind it.
@@ -131,7 +131,7 @@ fn a_journal_that_was_closed_where_a_segment_ended_is_written_on() {
 }
 
 #[test]
-fn synced_once_a_second_events_survive_after_a_while_without_another_write() {
+fn events_synced_once_a_second_survive_without_another_write() {
     let (mut history, files) = (History::new(1), MemoryFiles::default());
     let options = journal(Durability::EverySecond, 1 << 20);
     let clock = Arc::new(ManualClock::new(UnixMicros(0)));
@@ -182,7 +182,7 @@ fn cut_everywhere(segment_bytes: u64, snapshots: &[usize], close: bool) {
 }
 
 #[test]
-fn a_journal_cut_at_any_byte_holds_the_events_that_are_whole() {
+fn a_journal_truncated_at_any_byte_has_its_complete_events() {
     for (segment_bytes, snapshots, close) in
         [(1 << 20, &[][..], false), (1 << 20, &[], true), (700, &[], true), (1_500, &[4], false)]
     {
@@ -191,7 +191,7 @@ fn a_journal_cut_at_any_byte_holds_the_events_that_are_whole() {
 }
 
 #[tokio::test]
-async fn a_request_that_makes_and_removes_edges_is_there_as_a_whole_or_not_at_all_wherever_the_journal_is_cut() {
+async fn a_follow_and_unfollow_request_is_atomic_at_any_truncation_of_the_journal() {
     let files = MemoryFiles::default();
     let open = |files: &MemoryFiles| {
         let (config, files) = (config(1, CelebrityPolicy::PushAll), Arc::new(files.clone()));

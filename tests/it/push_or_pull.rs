@@ -38,7 +38,7 @@ fn is_pulled(engine: &Engine, source: &str) -> bool {
 }
 
 #[tokio::test]
-async fn changes_that_are_due_within_a_period_are_made_together() {
+async fn route_changes_due_within_a_period_are_applied_together() {
     let (engine, clock) = engine(CostModel { change_period: Duration::from_secs(10), ..SENSITIVE });
     let sources = ["bob", "cas", "dan"];
     engine.follow(sources.map(|source| edge("ann", source)).into()).await.unwrap();
@@ -59,7 +59,7 @@ async fn changes_that_are_due_within_a_period_are_made_together() {
 }
 
 #[tokio::test]
-async fn a_source_keeps_its_route_over_a_restart_that_forgets_the_rates() {
+async fn a_source_keeps_its_route_after_a_restart_without_rates() {
     let (files, storage) = (MemoryFiles::default(), storage(Durability::Always, 1_000));
     let open = || {
         let clock = Arc::new(ManualClock::new(START));
@@ -87,7 +87,7 @@ async fn a_source_keeps_its_route_over_a_restart_that_forgets_the_rates() {
 
 /// Half of the posts are pushed, half are pulled, and the sources are listed for pages and let go of again.
 #[tokio::test]
-async fn a_feed_is_complete_however_often_its_sources_change_sides() {
+async fn a_feed_stays_complete_during_frequent_route_changes() {
     let engine = Engine::start(EngineConfig { inbox_posts: testkit::world::some(30), ..config(1, flapping()) });
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
     let (mut newest, mut sides) = (Vec::new(), Vec::new());

@@ -39,7 +39,7 @@ fn replies(world: &World) -> Vec<Position> {
 }
 
 #[test]
-fn a_reply_in_a_snapshot_of_an_earlier_version_is_among_the_replies() {
+fn a_reply_from_a_snapshot_of_an_earlier_version_is_listed() {
     for (event, expected) in [(reply(None), vec![at(1, 1)]), (reply(Some(PostId(3))), vec![])] {
         let (world, mut machine) = create();
         machine.restore_source(&SourceRecord::new(id("ann"))).unwrap();
@@ -55,7 +55,7 @@ fn a_reply_in_a_snapshot_of_an_earlier_version_is_among_the_replies() {
 }
 
 #[test]
-fn the_replies_to_a_post_take_less_than_a_post() {
+fn the_reply_list_of_a_post_uses_less_memory_than_a_post() {
     let (world, mut machine) = create();
     let bytes = |world: &World| world.sources.get(&SourceId::replies_to(PostId(1 << 60))).unwrap().bytes();
     let mut taken = Vec::new();

@@ -74,7 +74,7 @@ async fn scrolled(engine: &Engine, limit: usize, upward: bool) -> Vec<(Position,
 }
 
 #[tokio::test]
-async fn what_page_one_showed_never_comes_back_on_page_seven() {
+async fn an_entry_of_an_earlier_page_never_repeats_on_a_later_one() {
     // Reposts that are pushed, pulled, both; and an inbox that holds all, or lets most be found below its floor.
     for (seed, policy) in (0..).zip([CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(1), above(1), above(1)])
     {
@@ -96,7 +96,7 @@ async fn what_page_one_showed_never_comes_back_on_page_seven() {
 }
 
 #[tokio::test]
-async fn a_repost_that_comes_while_a_reader_scrolls_lifts_its_entry_above_what_was_read() {
+async fn a_repost_during_paging_moves_its_entry_above_the_read_pages() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
     let mut posts = Vec::new();
@@ -121,7 +121,7 @@ async fn a_repost_that_comes_while_a_reader_scrolls_lifts_its_entry_above_what_w
 
 /// While reposts come, hide and go, what they repeat is on every page, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_built_in_the_middle_of_a_change_shows_an_entry_once() {
+async fn a_page_built_during_a_change_shows_an_entry_at_most_once() {
     let engine = Engine::start(config(1, CelebrityPolicy::PullAll));
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
     let origin = engine.publish(draft("bob", "1"), true).await.unwrap().post.id();
@@ -160,7 +160,7 @@ async fn shown(engine: &Engine) -> Vec<(u64, Vec<String>)> {
 }
 
 #[tokio::test]
-async fn reposts_of_reposts_repeat_the_original_in_whatever_order_they_are_published() {
+async fn reposts_of_reposts_have_the_original_in_any_order_of_publication() {
     // Each repeats the one before it. Nobody follows the author of the original.
     let post = |number: u64| Draft {
         id: Some(PostId(number)),
@@ -197,7 +197,7 @@ async fn reposts_of_reposts_repeat_the_original_in_whatever_order_they_are_publi
 }
 
 #[tokio::test]
-async fn an_archived_repost_repeats_the_original_of_what_it_named_before_that_was_published() {
+async fn an_archived_early_repost_of_a_repost_has_the_original() {
     let (files, archive) = (MemoryFiles::default(), Arc::<MemoryArchive>::default() as Arc<dyn Archive>);
     let mut engine = open(&files, &archive, CelebrityPolicy::PushAll);
     engine.follow(vec![edge("ann", "cas")]).await.unwrap();
@@ -248,7 +248,7 @@ async fn original(engine: &Engine) -> Option<Entry> {
 }
 
 #[tokio::test]
-async fn so_many_earlier_reposts_repeat_the_original_and_the_others_what_they_named() {
+async fn only_a_limited_number_of_early_reposts_is_redirected_to_the_original() {
     for more in [0, 1] {
         let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
         for nth in 0..EARLIER_REPOSTS_MAX + more {

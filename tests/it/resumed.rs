@@ -28,7 +28,7 @@ async fn publish(engine: &Engine, id: u64, author: &str) {
 }
 
 #[tokio::test]
-async fn who_comes_back_gets_each_missed_event_once_in_order_however_many_they_are() {
+async fn a_resumed_client_receives_each_missed_event_once_in_order() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(1)] {
         let engine = Engine::start(config(1, policy));
         engine.follow(vec![edge("ann", "bob"), edge("ann", "star"), edge("cas", "star")]).await.unwrap();
@@ -75,7 +75,7 @@ async fn who_comes_back_gets_each_missed_event_once_in_order_however_many_they_a
 }
 
 #[tokio::test]
-async fn who_comes_back_to_another_stream_or_from_ahead_reads_the_feed_again() {
+async fn a_client_of_another_stream_or_from_the_future_must_reload_the_feed() {
     let engine = Engine::start(config(1, CelebrityPolicy::PushAll));
     let here = next_event(&mut engine.watch(&id("ann"), None).await.unwrap()).await.place;
     let mut other = here.epoch;

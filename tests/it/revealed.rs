@@ -84,7 +84,7 @@ const POST: PostId = PostId(7);
 const MANY: usize = LATE_REPOSTS_MAX + 1;
 
 #[tokio::test]
-async fn a_post_of_many_reposts_that_shows_again_is_given_to_those_concerned_and_a_gap_to_nobody() {
+async fn an_unhidden_viral_post_reaches_only_affected_readers_and_causes_no_gap() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let engine = opened(&MemoryFiles::default(), policy);
         let edges = [edge("ann", "bob"), edge("eve", "fan9"), edge("fay", "star")];
@@ -115,7 +115,7 @@ async fn a_post_of_many_reposts_that_shows_again_is_given_to_those_concerned_and
 }
 
 #[tokio::test]
-async fn a_post_that_comes_after_its_many_reposts_is_given_to_those_concerned() {
+async fn a_post_that_arrives_after_its_many_reposts_reaches_affected_readers() {
     let engine = opened(&MemoryFiles::default(), CelebrityPolicy::PushAll);
     engine.follow(vec![edge("ann", "bob"), edge("eve", "fan9")]).await.unwrap();
     engine.publish(draft("bob", "0"), true).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_post_that_comes_after_its_many_reposts_is_given_to_those_concerned() 
 
 /// One post takes one place among what is noted of a source, however often it comes to show.
 #[tokio::test]
-async fn a_post_that_is_shown_again_and_again_makes_no_gap_for_the_followers_of_who_reposted_it() {
+async fn repeated_unhiding_of_a_post_causes_no_gap_for_followers_of_its_reposters() {
     let engine = opened(&MemoryFiles::default(), CelebrityPolicy::PushAll);
     engine.follow(vec![edge("ann", "fan0"), edge("eve", "star")]).await.unwrap();
     viral(&engine, POST, 3).await;
@@ -152,7 +152,7 @@ async fn a_post_that_is_shown_again_and_again_makes_no_gap_for_the_followers_of_
 }
 
 #[tokio::test]
-async fn it_is_given_after_a_restart_too() {
+async fn an_unhidden_viral_post_reaches_affected_readers_after_a_restart() {
     for with_snapshot in [false, true] {
         let files = MemoryFiles::default();
         let engine = opened(&files, CelebrityPolicy::PushAll);
@@ -177,7 +177,7 @@ async fn it_is_given_after_a_restart_too() {
 /// Some viral posts that are hidden and shown at random, reposts that come and go, and readers who poll now and then, against what each
 /// would see.
 #[tokio::test]
-async fn whatever_is_hidden_and_shown_each_is_given_what_shows_and_only_those_concerned_read_again() {
+async fn random_hiding_and_unhiding_reaches_readers_and_only_affected_ones_reload() {
     const READERS: [&str; 4] = ["r0", "r1", "r2", "r3"];
     for seed in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed);

@@ -27,7 +27,7 @@ fn form(kind: &str, text: &str) -> Result<String, String> {
 }
 
 #[test]
-fn text_becomes_what_the_table_says_or_is_refused() {
+fn canonical_forms_agree_with_the_documented_table() {
     let table = include_str!("../../docs/text-forms.md");
     let (mut rows, mut wrong) = (0, Vec::new());
     for row in table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| as a ")) {

@@ -33,7 +33,7 @@ fn code(text: &str) -> &str {
 }
 
 #[test]
-fn files_say_what_they_are_for() {
+fn every_file_begins_with_its_purpose() {
     for folder in [
         "src",
         "tests",
@@ -53,7 +53,7 @@ fn files_say_what_they_are_for() {
 }
 
 #[test]
-fn the_core_is_pure() {
+fn the_core_uses_no_io_or_threads() {
     let impure = [
         "actix",
         "tokio",
@@ -74,7 +74,7 @@ fn the_core_is_pure() {
 }
 
 #[test]
-fn input_never_panics() {
+fn code_does_not_unwrap_or_bypass_mailbox_limits() {
     for (path, text) in ["src", "cassandra/src", "kafka/src", "server/src", "load/src"].into_iter().flat_map(rust_files)
     {
         assert!(!code(&text).contains(".unwrap()"), "{} unwraps", path.display());
@@ -334,13 +334,13 @@ fn is_module(folder: &str, name: &str) -> bool {
 }
 
 #[test]
-fn modules_use_each_other_in_one_direction() {
+fn module_dependencies_have_no_cycles() {
     check_modules("src", "crate::", ENGINE_MODULES);
     check_modules("server/src/http", "crate::http::", HTTP_MODULES);
 }
 
 #[test]
-fn modules_do_not_use_the_file_that_owns_them() {
+fn modules_do_not_use_their_parent_module() {
     const HTTP: &str = "server/src/http";
     for (module, used) in uses(HTTP, "crate::http::").into_iter().filter(|(module, _)| module != "mod") {
         let of_owner: Vec<_> = used.iter().filter(|name| !is_module(HTTP, name)).collect();
@@ -363,7 +363,7 @@ fn documents() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn documents_are_short_and_name_only_files_that_are_there() {
+fn documents_are_short_and_name_only_existing_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (path, text) in documents() {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -454,7 +454,7 @@ const RETIRED_WORDS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn retired_words_stay_out() {
+fn retired_words_do_not_occur() {
     let of_code = ["src", "cassandra/src", "kafka/src", "server/src", "load/src"].into_iter().flat_map(rust_files);
     let of_documents = documents().into_iter().filter(|(path, _)| !path.ends_with("CHANGELOG.md"));
     for (path, text) in of_code.chain(of_documents) {
@@ -470,7 +470,7 @@ fn retired_words_stay_out() {
 }
 
 #[test]
-fn comments_on_items_say_something() {
+fn doc_comments_have_at_least_three_words() {
     let mut short = Vec::new();
     for (path, text) in ["src", "cassandra/src", "kafka/src", "server/src", "load/src"].into_iter().flat_map(rust_files)
     {

@@ -282,7 +282,7 @@ fn difference(expected: &str, found: &str) -> String {
 }
 
 #[test]
-fn whatever_is_shelved_while_a_snapshot_is_walked_is_there_after_a_crash_at_any_moment() {
+fn posts_archived_during_a_snapshot_walk_survive_a_crash_at_any_moment() {
     let (mut shelved, mut crashes) = (0, 0);
     for seed in 0..cases(30) {
         let mut life = Life::new(seed);

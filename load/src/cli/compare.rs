@@ -99,14 +99,14 @@ impl Compare {
         settings.recorded = self.activity.is_some().then(recorded);
         let load = self.world.load(world, settings.target.inbox_posts)?;
         if !load.online.is_empty() && !settings.kinds.iter().any(|kind| kind.pushes_live()) {
-            return Err("--online-share: none of these designs pushes to anybody".into());
+            return Err("--online-share: none of these designs pushes messages".into());
         }
         let mut report = report(TITLE, world_settings(&load, &self.world));
         let values = [
             ("clients", format!("{} on {} threads", settings.clients, settings.threads)),
             ("rounds", format!("{} of {:?} each, after {:?}", settings.rounds, settings.lasts, settings.warm_up)),
             ("mix", self.work.describe()),
-            ("burst", format!("{} times the average, at 120 % of the most publishes possible", self.burst)),
+            ("burst", format!("{} times the average, at 120 % of the maximum rate of publishes", self.burst)),
         ];
         let recorded = self.activity.iter().map(|file| {
             let posts = load.world.activity.len();

@@ -38,7 +38,7 @@ pub(super) struct Live {
     #[arg(long, default_value_t = 3, value_parser = within(1..=ROUNDS_MAX))]
     rounds: u64,
 
-    /// latency: online followers of each author, with commas between [connections]
+    /// latency: online followers of each author, separated by commas [connections]
     #[arg(long, value_name = "CONNECTIONS", value_delimiter = ',', default_value = "10,1000", value_parser = connections())]
     followers: Vec<u64>,
 
@@ -46,7 +46,7 @@ pub(super) struct Live {
     #[arg(long, default_value_t = 40, value_parser = within(1..=POSTS_MAX))]
     posts: u64,
 
-    /// latency, throughput: the body of a post, as JSON [bytes]
+    /// latency, throughput: size of the body of a post, as JSON [bytes]
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = body_bytes())]
     body_bytes: u64,
 
@@ -70,7 +70,7 @@ pub(super) struct Live {
     #[arg(long, default_value_t = 2_000, value_parser = connections())]
     connections: u64,
 
-    /// memory: how long the connections stay open; after 60 the server closes connections that do not answer a ping [seconds]
+    /// memory: time for which the connections stay open; after 60 the server closes connections that do not answer a ping [seconds]
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = within(0..=SECONDS_MAX))]
     hold_seconds: u64,
 
@@ -78,7 +78,7 @@ pub(super) struct Live {
     #[arg(long, value_name = "CONNECTIONS", default_value_t = 100, value_parser = connections())]
     stalled: u64,
 
-    /// stalled: the body of a post, as JSON [bytes]
+    /// stalled: size of the body of a post, as JSON [bytes]
     #[arg(long, value_name = "BYTES", default_value_t = 8_192, value_parser = body_bytes())]
     stalled_body_bytes: u64,
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_all_is_measured_a_little() {
+    fn defaults_measure_everything_briefly() {
         let settings = settings(&[]).unwrap();
         assert_eq!(settings.measures, Measure::ALL);
         assert_eq!((settings.rounds, settings.followers, settings.window), (3, vec![10, 1_000], Some(256)));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_lists_where_that_makes_sense() {
+    fn options_with_several_values_accept_lists() {
         let settings =
             settings(&["--only=stalled,latency", "--followers=30,7,30", "--window=0", "--server-flags=--shards 2 --x"]);
         let settings = settings.unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_or_no_sense_is_refused() {
+    fn values_out_of_range_are_refused_by_option_name() {
         for refused in [
             "--rounds=0",
             "--followers=10,0",

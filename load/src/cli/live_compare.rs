@@ -42,11 +42,11 @@ pub(super) struct LiveCompare {
     #[arg(long, value_name = "ROUNDS")]
     rounds: Option<NonZeroUsize>,
 
-    /// Online followers of each author whose posts are timed, with commas between [default: 10,1000,10000, quick: 10,200]
+    /// Online followers of each author whose posts are timed, separated by commas [default: 10,1000,10000, quick: 10,200]
     #[arg(long, value_name = "CONNECTIONS", value_delimiter = ',', value_parser = connections())]
     followers: Vec<u64>,
 
-    /// How long the posts of each of these authors are timed [default: 8s, quick: 0.5s]
+    /// Time for which the posts of each of these authors are timed [default: 8s, quick: 0.5s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timed: Option<Duration>,
 
@@ -54,16 +54,16 @@ pub(super) struct LiveCompare {
     #[arg(long, value_name = "CONNECTIONS", value_parser = connections())]
     audience: Option<u64>,
 
-    /// How long this author publishes [default: 4s, quick: 0.5s]
+    /// Time for which this author publishes [default: 4s, quick: 0.5s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lasts: Option<Duration>,
 
-    /// The body of a post, as JSON [bytes]
+    /// Size of the body of a post, as JSON [bytes]
     #[arg(long, value_name = "BYTES", default_value_t = 100,
           value_parser = RangedU64ValueParser::<u64>::new().range(BODY_BYTES_MIN as u64..=POST_BODY_BYTES_MAX as u64))]
     body_bytes: u64,
 
-    /// How long a client is away, in the last round [default: 10s, quick: 1s]
+    /// Time for which a client is away, in the last round [default: 10s, quick: 1s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     away: Option<Duration>,
 
@@ -170,21 +170,21 @@ mod tests {
     }
 
     #[test]
-    fn without_options_all_designs_are_compared_and_quick_is_smaller() {
+    fn defaults_compare_all_designs_and_quick_is_smaller() {
         let (full, quick) = (settings(&[]).unwrap(), settings(&["--quick"]).unwrap());
         assert_eq!((full.designs, full.rounds, full.followers), (Design::ALL.to_vec(), 5, vec![10, 1_000, 10_000]));
         assert_eq!((quick.designs, quick.rounds, quick.followers), (Design::ALL.to_vec(), 1, vec![10, 200]));
     }
 
     #[test]
-    fn options_replace_what_the_size_says() {
+    fn options_override_the_preset_size() {
         let settings = settings(&["--quick", "--targets=nats,mosquitto", "--followers=30,7,30", "--away=3s"]).unwrap();
         assert_eq!(settings.designs, [Design::Nats, Design::Mosquitto]);
         assert_eq!((settings.followers, settings.away), (vec![7, 30], Duration::from_secs(3)));
     }
 
     #[test]
-    fn what_has_no_end_or_no_sense_is_refused() {
+    fn values_out_of_range_are_refused_by_option_name() {
         for refused in
             ["--rounds=0", "--followers=0", "--body-bytes=20", "--audience=200001", "--lasts=0", "--targets=x"]
         {

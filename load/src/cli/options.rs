@@ -76,7 +76,7 @@ pub(super) struct WorldOptions {
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = gap)]
     post_gap: Duration,
 
-    /// Seed of everything random
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
 }
@@ -304,7 +304,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let duration = seconds.map_or_else(|| humantime::parse_duration(text).map_err(|cause| cause.to_string()), Ok)?;
     match duration {
-        Duration::ZERO => Err("must be more than nothing".to_owned()),
+        Duration::ZERO => Err("must be more than zero".to_owned()),
         longer if longer > DURATION_MAX => Err("must be at most 30 days".to_owned()),
         duration => Ok(duration),
     }
@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_seconds_or_say_what_they_are() {
+    fn durations_are_seconds_or_have_a_unit() {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!((gap("0.01"), gap("9ms")), (Ok(GAP_MIN), Err("must be at least 10ms".to_owned())));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn worlds_and_inboxes_too_small_to_be_right_are_refused() {
+    fn worlds_and_inboxes_too_small_to_verify_are_refused() {
         assert_eq!(users("1"), Err("one user has nobody to follow".to_owned()));
         assert!(users("2").is_ok() && users("0").is_err() && users("50000001").is_err());
         assert_eq!(inbox_posts("39"), Err("not between 40 and 100000: a page has 20".to_owned()));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_can_be_typed_again() {
+    fn a_recorded_command_can_be_run_again() {
         let arguments = ["/tmp/x", "live", "--server-flags=--shards 2", "it's"].map(str::to_owned);
         assert_eq!(
             command(arguments.into_iter()),

@@ -62,9 +62,9 @@ impl Overload {
             cases.extend(overload.cases());
         }
         drop(progress);
-        let mut report = loaded.report("More than is possible", &self.on);
+        let mut report = loaded.report("Overload", &self.on);
         report.settings.insert("the most".to_owned(), figure::rate(peak));
-        let calm = format!("{CALM_SHARE} of the most, before and after each overload");
+        let calm = format!("{CALM_SHARE} of the maximum rate, before and after each overload");
         report.settings.insert("calm".to_owned(), calm);
         if let Some(target) = report.targets.first_mut() {
             target.failures.extend(wrong.clone());

@@ -101,7 +101,7 @@ impl OnOptions {
         let settings = self.designs.settings();
         let load = self.world.load(self.world.world(USERS, activity)?, settings.inbox_posts)?;
         if !load.online.is_empty() && !self.target.pushes_live() {
-            return Err(format!("--online-share: {} pushes to nobody", self.target.name()).into());
+            return Err(format!("--online-share: {} does not push messages", self.target.name()).into());
         }
         let seed = self.world.seed;
         let prepared = match self.server {
@@ -211,11 +211,9 @@ impl Outcome {
         // Refusals under overload are counted, and do not make the other results invalid.
         let failed = ran.record.failed.saturating_sub(ran.record.refused);
         let wrong = match failed {
-            _ if died => {
-                Some(format!("the server ended; of the operations, the first that failed said: {first_failure}"))
-            }
+            _ if died => Some(format!("the server ended; the first failed operation reported: {first_failure}")),
             0 => None,
-            failed => Some(format!("{failed} operations failed, and the first of them said: {first_failure}")),
+            failed => Some(format!("{failed} operations failed, and the first of them reported: {first_failure}")),
         };
         Self { ran: Some(ran), wrong, over: died, resident_most }
     }
@@ -223,7 +221,7 @@ impl Outcome {
 
 /// Returns an error for a run with a problem, after all results are reported.
 pub(super) fn ended(name: &str, wrong: Option<String>) -> Result<(), Box<dyn Error>> {
-    wrong.map_or(Ok(()), |wrong| Err(format!("{name}: {wrong}; what was measured until then is in the report").into()))
+    wrong.map_or(Ok(()), |wrong| Err(format!("{name}: {wrong}; the report has the results until then").into()))
 }
 
 pub(super) fn rate(ran: &Ran) -> f64 {

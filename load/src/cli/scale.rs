@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn the_most_users_are_those_that_the_scarce_resource_has_room_for() {
+    fn the_scarcest_resource_limits_the_number_of_users() {
         let scale = Cli::try_parse_from(["scale", "--most", "--nodes", "1", "--memory", "0.01"]).unwrap().scale;
         let most = scale.most_users_of(1, &scale.machine());
         assert!(most.starts_with("1.") && most.ends_with("e3 | memory"), "{most}");
     }
 
     #[test]
-    fn a_size_is_simulated_and_without_one_all_are() {
+    fn one_size_is_simulated_if_given_and_all_sizes_otherwise() {
         let parsed = |arguments: &str| {
             Cli::try_parse_from(["scale"].into_iter().chain(arguments.split_whitespace())).map(|cli| cli.scale)
         };

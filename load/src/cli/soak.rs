@@ -87,7 +87,7 @@ impl Soak {
         let closed = self.on.closed(self.on.work.clients, (self.lasts / 10).min(MOST_LASTS_MAX));
         let (ran, wrong) = loaded.most(&closed, progress)?;
         let asked = rate(&ran) * self.share;
-        Ok((asked, format!("{}, {} of the most", figure::rate(asked), self.share), wrong))
+        Ok((asked, format!("{}, {} of the maximum rate", figure::rate(asked), self.share), wrong))
     }
 }
 

@@ -31,7 +31,7 @@ fn run_command(command: &str) -> (Value, Option<String>) {
 }
 
 #[test]
-fn a_short_soak_tells_all_its_stretches_and_what_drifted() {
+fn a_short_soak_reports_all_its_windows_and_the_drift() {
     let (report, failed) = run_command("soak --target mock --lasts 1s --windows 4");
     let cases = &report["targets"][0]["cases"];
     assert_eq!((failed, &report["settings"]["stretches"]), (None, &Value::from("4 of 4")));
@@ -43,7 +43,7 @@ fn a_short_soak_tells_all_its_stretches_and_what_drifted() {
 }
 
 #[test]
-fn a_soak_at_a_rate_does_not_ask_what_is_possible() {
+fn a_soak_with_a_rate_does_not_measure_the_maximum_rate() {
     let (report, failed) = run_command("soak --target mock --lasts 1s --windows 4 --rate 400");
     let rate = report["targets"][0]["cases"]["soak"]["median"].as_f64().unwrap();
     assert_eq!((failed, &report["settings"]["rate"]), (None, &Value::from("400/s")));
@@ -51,7 +51,7 @@ fn a_soak_at_a_rate_does_not_ask_what_is_possible() {
 }
 
 #[test]
-fn what_was_recorded_is_compared_too() {
+fn recorded_activity_is_compared_too() {
     let directory = tempfile::tempdir().unwrap();
     let (follows, activity) = (directory.path().join("follows"), directory.path().join("activity"));
     std::fs::write(&follows, "a b\nc b\na c\n").unwrap();
@@ -64,7 +64,7 @@ fn what_was_recorded_is_compared_too() {
 }
 
 #[test]
-fn the_most_is_told_with_what_was_tried() {
+fn the_maximum_rate_is_reported_with_all_tried_client_counts() {
     let (report, failed) = run_command("run --target mock --most --lasts 100ms");
     assert_eq!(failed, None);
     assert!(report["targets"][0]["cases"]["most"]["median"].as_f64().unwrap() > 0.0, "{report}");
@@ -72,7 +72,7 @@ fn the_most_is_told_with_what_was_tried() {
 }
 
 #[test]
-fn an_overload_tells_what_was_done_of_what_was_asked() {
+fn an_overload_reports_completed_and_refused_operations() {
     let (report, failed) = run_command("overload --target mock --times 2,3 --lasts 200ms");
     let cases = &report["targets"][0]["cases"];
     assert_eq!(failed, None);
@@ -94,20 +94,20 @@ fn outcome(failed: u64, refused: u64, died: bool) -> Outcome {
 }
 
 #[test]
-fn operations_that_fail_are_an_error_in_the_end_and_those_that_are_refused_are_not() {
+fn failed_operations_fail_the_command_and_refused_operations_do_not() {
     let wrong = |failed, refused| outcome(failed, refused, false).wrong;
     assert_eq!((wrong(0, 0), wrong(7, 7)), (None, None));
-    assert_eq!(wrong(7, 4).as_deref(), Some("3 operations failed, and the first of them said: full"));
+    assert_eq!(wrong(7, 4).as_deref(), Some("3 operations failed, and the first of them reported: full"));
     let message = ended("redis_list", wrong(7, 4)).unwrap_err().to_string();
     assert!(
-        message.starts_with("redis_list: 3 operations failed") && message.ends_with("is in the report"),
+        message.starts_with("redis_list: 3 operations failed") && message.ends_with("has the results until then"),
         "{message}"
     );
     assert!(ended("redis_list", None).is_ok());
 }
 
 #[test]
-fn after_a_server_ended_nothing_more_is_done() {
+fn a_run_stops_after_its_server_ended() {
     let ended = outcome(7, 0, true);
     assert!(ended.over && ended.ran.is_some());
     assert!(ended.wrong.unwrap().starts_with("the server ended"));

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_kept_as_they_are() {
+    fn the_histogram_records_nanoseconds_within_one_percent() {
         let mut times = new_histogram().unwrap();
         times.saturating_record(2_000_000);
         assert!((Latency::of(&times).p50_us / 2_000.0 - 1.0).abs() < 0.01);

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn open_loops_go_by_what_was_possible() {
+    fn open_loops_derive_their_rate_from_the_maximum_rate() {
         let visible = planned(Kind::RedisZset, Timed::Visible, 0).unwrap();
         let Pace::Open { pacer, .. } = &visible.pace else { unreachable!() };
         // Half of the maximum rate, for four seconds after one second of warm-up.

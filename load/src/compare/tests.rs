@@ -54,7 +54,7 @@ fn quiet() -> Progress {
 const CLOSED_AND_OPEN: [&str; 6] = ["deliveries", "mix", "page", "page_alone", "pages_together", "visible"];
 
 #[test]
-fn all_have_their_turn_and_over_time_each_after_each_other() {
+fn each_round_has_every_design_and_over_time_each_one_follows_each_other() {
     let orders: Vec<Vec<usize>> = (0..80).map(|time| turns(4, 1, time)).collect();
     for order in &orders {
         let mut sorted = order.clone();
@@ -83,7 +83,7 @@ fn every_case_is_measured_in_every_round_on_every_design() {
 }
 
 #[test]
-fn what_was_recorded_is_done_once_on_every_design() {
+fn recorded_activity_is_replayed_once_on_every_design() {
     let recorded = Some(Pacer::recorded(&[(0, 1), (0, 2), (1_000, 3)], 50.0, 9));
     let settings = Settings { recorded, ..settings(&[Kind::Mock, Kind::Mock], 2) };
     let (reports, _) = compare(&settings, &load(), &quiet()).unwrap();
@@ -155,7 +155,7 @@ impl Target for Mortal {
 
 #[test]
 #[ignore = "takes 1 s of measuring, in which every client has to be scheduled"]
-fn a_round_in_which_the_server_ended_is_named_and_does_not_count() {
+fn a_round_whose_server_ended_is_reported_and_not_counted() {
     let (settings, load) = (settings(&[Kind::Mock], 3), load());
     // Two clients in each case, one for a single client, sixteen for an open loop.
     let mortal: Arc<dyn Target> = Arc::new(Mortal::start(2 + 2 + 1 + 2 + 2 + 16));

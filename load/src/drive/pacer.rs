@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_is_at_the_rate_of_the_beginning() {
+    fn the_warm_up_runs_at_the_initial_rate() {
         let second = Duration::from_secs(1);
         let pacer = Pacer::burst(2.0, 3.0, (second, second, second)).beginning_with(2 * second);
         assert_eq!(at_ms(&pacer)[..7], [0, 500, 1_000, 1_500, 2_000, 2_500, 3_000]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_stands_between_two_calm_stretches() {
+    fn a_burst_lies_between_two_calm_periods() {
         let second = Duration::from_secs(1);
         let pacer = Pacer::burst(2.0, 3.0, (second, second, second));
         assert_eq!(at_ms(&pacer), [0, 500, 1_000, 1_166, 1_333, 1_500, 1_666, 1_833, 2_000, 2_500]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_replayed_faster_with_operations_between() {
+    fn recorded_posts_are_replayed_at_speed_with_operations_between() {
         let pacer = Pacer::recorded(&[(0, 7), (4_000, 8)], 2.0, 3);
         assert_eq!(at_ms(&pacer), [0, 500, 1_000, 1_500, 2_000, 2_000, 2_000, 2_000]);
         let authors: Vec<_> = (0..5).map(|nth| pacer.due(nth).and_then(|due| due.publish_by)).collect();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_of_one_second_is_spread_evenly_over_it() {
+    fn recorded_posts_of_one_second_are_spread_evenly_over_it() {
         let activity = [(0, 1), (0, 2), (0, 3), (0, 4), (1_000, 1), (3_000, 1), (3_000, 2)];
         assert_eq!(at_ms(&Pacer::recorded(&activity, 1.0, 0)), [0, 250, 500, 750, 1_000, 3_000, 3_500]);
         let fast = Pacer::recorded(&activity, 10.0, 0);

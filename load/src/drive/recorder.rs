@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_saw_is_added_up() {
+    fn records_of_several_threads_are_merged() {
         let (mut one, mut other) = (Record::default(), Record::default());
         one.add(done(Kind::Page, 0.0, 1));
         other.add(done(Kind::Page, 1.01, 3));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_does_not_end_has_so_many_stretches_and_no_more() {
+    fn the_number_of_intervals_of_an_endless_run_is_bounded() {
         let mut record = Record::default();
         record.add(done(Kind::Page, 9.999, 1));
         record.add(done(Kind::Page, 1e12, 1));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_beyond_all_bounds_counts_as_the_longest() {
+    fn a_latency_above_the_maximum_counts_as_the_maximum() {
         let mut record = Record::default();
         record.add(Done { latency: Duration::from_secs(86_400), ..done(Kind::Page, 0.5, 0) });
         assert!(record.latencies[&Kind::Page].max() >= 599_000_000_000);

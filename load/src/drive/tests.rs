@@ -41,7 +41,7 @@ fn run_on(mock: &Mock, mix: &str, plan: &Plan) -> Run {
 
 #[test]
 #[ignore = "measures real time, in which every client has to be scheduled"]
-fn a_closed_loop_counts_what_is_done_after_the_warm_up() {
+fn a_closed_loop_counts_operations_after_the_warm_up() {
     let mock = Mock::blind(None);
     let ran = run_on(&mock, "publish", &plan(Pace::Closed { warm_up: SHORT, lasts: SHORT }));
     let done = ran.record.operations();
@@ -70,7 +70,7 @@ fn an_open_loop_is_warmed_up_by_operations_that_do_not_count() {
 
 #[test]
 #[ignore = "measures real time, in which every client has to be scheduled"]
-fn a_stall_in_the_warm_up_that_ends_with_it_is_not_charged() {
+fn a_stall_that_ends_with_the_warm_up_is_not_counted() {
     let stall = Stall { from: Duration::ZERO, until: 2 * SHORT };
     let pace = Pace::open(Pacer::steady(1_000.0, 2 * SHORT), 3 * SHORT);
     let ran = run_on(&Mock::blind(Some(stall)), "page", &plan(pace));
@@ -81,7 +81,7 @@ fn a_stall_in_the_warm_up_that_ends_with_it_is_not_charged() {
 
 #[test]
 #[ignore = "measures real time, in which every client has to be scheduled"]
-fn how_far_a_run_is_is_told_while_it_goes_on() {
+fn a_run_reports_its_progress() {
     let reported = std::cell::RefCell::new(Vec::new());
     let target: Arc<dyn Target> = Arc::new(Mock::blind(None));
     let closed = plan(Pace::Closed { warm_up: SHORT, lasts: 10 * SHORT });
@@ -97,7 +97,7 @@ fn how_far_a_run_is_is_told_while_it_goes_on() {
 /// operations that the stall delayed have a high latency.
 #[test]
 #[ignore = "measures real time, in which every client has to be scheduled"]
-fn a_stall_is_charged_for_all_that_it_kept_waiting() {
+fn a_stall_counts_in_the_latency_of_every_delayed_operation() {
     let stall = Stall { from: Duration::ZERO, until: 4 * SHORT };
     let ran =
         run_on(&Mock::blind(Some(stall)), "page", &plan(Pace::open(Pacer::steady(1_000.0, 2 * SHORT), Duration::ZERO)));
@@ -107,7 +107,7 @@ fn a_stall_is_charged_for_all_that_it_kept_waiting() {
 }
 
 #[test]
-fn what_is_refused_is_counted_and_tried_again_if_asked() {
+fn refused_operations_are_counted_and_retried_on_request() {
     let open = plan(Pace::open(Pacer::steady(1_000.0, SHORT), Duration::ZERO));
     let once = run_on(&Mock::with_fault(Some(Fault::RefusesHalf)), "page", &open);
     assert_eq!((once.record.operations(), once.record.refused, once.record.failed), (30, 30, 30));
@@ -117,7 +117,7 @@ fn what_is_refused_is_counted_and_tried_again_if_asked() {
 }
 
 #[test]
-fn failures_are_counted_and_the_first_is_told() {
+fn failures_are_counted_and_the_first_is_reported() {
     let open = plan(Pace::open(Pacer::steady(1_000.0, SHORT), Duration::ZERO));
     let ran = run_on(&Mock::with_fault(Some(Fault::FailsNow)), "page", &open);
     assert_eq!((ran.record.operations(), ran.record.failed), (0, 60));
@@ -125,7 +125,7 @@ fn failures_are_counted_and_the_first_is_told() {
 }
 
 #[test]
-fn what_was_recorded_is_published_by_those_who_did() {
+fn recorded_posts_are_published_by_their_authors() {
     let recorded = Pacer::recorded(&[(0, 1), (20, 2), (40, 1)], 2.0, 4);
     let ran = run_on(&Mock::blind(None), "page", &plan(Pace::open(recorded, Duration::ZERO)));
     assert_eq!((ran.record.done[&Kind::Publish], ran.record.done[&Kind::Page]), (3, 12));
@@ -161,7 +161,7 @@ impl Target for Closed {
 }
 
 #[test]
-fn a_server_that_takes_no_clients_is_an_error_and_nobody_waits() {
+fn a_run_fails_at_once_if_the_server_accepts_no_clients() {
     let target: Arc<dyn Target> = Arc::new(Closed);
     let closed = plan(Pace::Closed { warm_up: SHORT, lasts: SHORT });
     let message = run(&target, &workload("page"), &closed, &|_| {}).unwrap_err().to_string();
@@ -170,7 +170,7 @@ fn a_server_that_takes_no_clients_is_an_error_and_nobody_waits() {
 
 #[test]
 #[ignore = "measures real time, in which every client has to be scheduled"]
-fn what_was_followed_is_left_again_when_a_run_ends() {
+fn a_run_undoes_its_follows_at_the_end() {
     let mock = Mock::with_fault(None);
     let target: Arc<dyn Target> = Arc::new(mock.clone());
     let workload = workload("pequod");
@@ -183,7 +183,7 @@ fn what_was_followed_is_left_again_when_a_run_ends() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_ends_the_run_and_is_named() {
+fn an_unresponsive_server_ends_the_run_and_is_named() {
     let long = Duration::from_secs(3_600);
     for pace in [Pace::Closed { warm_up: SHORT, lasts: long }, Pace::open(Pacer::steady(1_000.0, long), SHORT)] {
         let target: Arc<dyn Target> = Arc::new(Mock::with_fault(Some(Fault::Silent)));

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_has_as_many_bytes_as_asked_for() {
+    fn a_body_has_the_requested_number_of_bytes() {
         for bytes in [BODY_BYTES_MIN, 100, 8_192] {
             assert_eq!(body(bytes).len(), bytes);
             assert!(serde_json::from_str::<serde_json::Value>(&body(bytes)).is_ok());
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_are_found_among_all_others() {
+    fn the_required_metrics_are_found_among_all_others() {
         let stats = r#"{"users":3,"live":{"connections":7,"readers":6,"messages":12,"cut_off":1},"queues":{}}"#;
         let stats: Stats = serde_json::from_str(stats).unwrap();
         assert_eq!(stats.live, LiveFigures { connections: 7, cut_off: 1 });

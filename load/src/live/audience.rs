@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_is_complete_when_all_have_heard_it() {
+    fn a_post_is_complete_when_all_readers_received_it() {
         let audience = of(2);
         let began = Instant::now();
         let at = |millis: u64| began + Duration::from_millis(millis);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_one_who_has_left() {
+    fn a_disconnected_reader_is_not_waited_for() {
         let audience = of(2);
         audience.on_post(0, Instant::now());
         audience.leave(4008);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_messages_is_told() {
+    fn lost_and_unnumbered_messages_are_reported() {
         let audience = of(1);
         assert_eq!(audience.troubles(), (Vec::new(), 0));
         audience.count(Order::Gap(2));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_when_the_last_has_heard() {
+    fn the_wait_ends_when_the_last_reader_received_the_post() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let audience = of(1);
         runtime.block_on(async {

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_every_length_come_in_pieces_of_any() {
+    fn frames_of_every_length_are_read_from_pieces_of_any_length() {
         let mut bytes = b"\x81\x02hi\x82\x01b\x89\x01p\x8a\x00\x81\x00".to_vec();
         bytes.extend(text(&[125], 125));
         bytes.extend(text(&[126, 0, 126], 126));
@@ -164,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_close_need_not_say_why() {
+    fn a_close_frame_may_omit_its_code() {
         assert_eq!(parsed(b"\x88\x00", 2), ["Close(1005)"]);
     }
 
     #[test]
-    fn what_nobody_asked_for_is_an_error() {
+    fn unexpected_frames_are_errors() {
         for (bytes, expected) in [
             (&b"\x01\x01a"[..], "the server sent a frame that begins with 0x01"),
             (b"\xc1\x01a", "the server sent a frame that begins with 0xc1"),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_is_high_enough_is_left_alone() {
+    fn a_sufficient_open_file_limit_is_not_changed() {
         let before = getrlimit(Resource::Nofile);
         assert!(raise_to(1) >= 1);
         assert_eq!(getrlimit(Resource::Nofile).current, before.current);

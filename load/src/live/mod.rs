@@ -75,7 +75,7 @@ const CLIENT_CORES_MAX: f64 = 1.0;
 pub enum Error {
     /// More connections than the limit on open files allows.
     #[error(
-        "the system allows {} open files; {} connections were asked for: ask for at most {} ({measure}), or raise the limit \
+        "the system allows {} open files; {} connections were requested: request at most {} ({measure}), or raise the limit \
          with ulimit -n",
         figure::count(*allowed as u64), figure::count(*connections as u64), figure::count(*room as u64)
     )]
@@ -234,7 +234,7 @@ impl Run<'_> {
     fn report_troubles(&mut self, case: &str, audience: &Audience, unheard: u64) -> u64 {
         let (mut troubles, count) = audience.troubles();
         if unheard > 0 {
-            troubles.push(format!("{unheard} posts were not heard by all"));
+            troubles.push(format!("{unheard} posts were not received by all"));
         }
         if !troubles.is_empty() {
             self.failure(case, &troubles.join(", "));

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_doubled_or_out_of_order_is_told_apart() {
+    fn lost_duplicate_and_reordered_posts_are_distinguished() {
         check(&[], 0, 0, 0);
         check(&[7, 8, 9], 0, 0, 0);
         check(&[7, 10], 2, 0, 0);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_missing_ones_are_remembered() {
+    fn the_number_of_remembered_missing_numbers_is_bounded() {
         let mut seen = Numbers::default();
         assert_eq!(seen.take(0), Order::Next);
         assert_eq!(seen.take(5_000), Order::Gap(4_999));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_wrong_says_nothing() {
+    fn a_tally_without_errors_has_no_description() {
         assert!(Tally::default().describe().is_empty());
         let tally = Tally { lost: 3, unnumbered: 1, ..Tally::default() };
         assert_eq!(tally.describe(), ["3 messages lost", "1 messages without a number"]);

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_cut_off_under_load_is_counted_and_what_is_lost_is_wrong() {
+    fn disconnected_readers_are_counted_and_lost_messages_are_errors() {
         let counters = ReaderCounts::default();
         counters.on_post(0, Instant::now());
         counters.leave(4008);

@@ -103,8 +103,8 @@ impl Rounds {
         let posts: u64 = self.0.iter().map(|round| round.last.len()).sum();
         (late as f64 > posts as f64 * LATE_SHARE_MAX).then(|| {
             format!(
-                "{} of {} posts were sent later than planned, since the one before was still being heard: at the planned \
-                 rate times would be longer.",
+                "{} of {} posts were sent later than planned, since the previous one was still being delivered: at the \
+                 planned rate, times would be longer.",
                 figure::count(late),
                 figure::count(posts)
             )
@@ -152,7 +152,7 @@ impl Round {
     /// Returns a one-line summary.
     pub(super) fn describe(&self) -> String {
         let [first, last] = [&self.first, &self.last].map(|times| figure::time_us(Latency::of(times).p50_us));
-        let unheard = if self.unheard > 0 { ", then one was not heard by all" } else { "" };
+        let unheard = if self.unheard > 0 { ", then one was not received by all" } else { "" };
         format!("{first} to the first, {last} to the last, median of {} posts{unheard}", self.last.len())
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figure_of_a_round_is_its_median_and_latencies_are_of_all() {
+    fn a_round_has_the_median_of_its_posts_and_latencies_are_of_all_posts() {
         let mut rounds = Rounds::default();
         rounds.push(round(&[10, 20, 30], &[100, 200, 300], 0));
         rounds.push(round(&[40], &[400], 1));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn posts_that_were_late_are_a_doubt() {
+    fn late_posts_cause_a_warning() {
         let mut rounds = Rounds::default();
         rounds.push(round(&[10], &[100], 0));
         assert_eq!(rounds.warning(), None);
@@ -194,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_told_in_a_line() {
+    fn a_round_is_described_in_one_line() {
         let reported = round(&[10, 20, 30], &[100, 200, 300], 1).describe();
         assert_eq!(
             reported,
-            "20.0 µs to the first, 200 µs to the last, median of 3 posts, then one was not heard by all"
+            "20.0 µs to the first, 200 µs to the last, median of 3 posts, then one was not received by all"
         );
     }
 }

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_measured_needs_connections() {
+    fn only_selected_measures_need_connections() {
         use Measure::{Latency, Memory, Stalled, Throughput};
         assert_eq!(settings(&Measure::ALL).connections_max(), (2_000, Memory));
         assert_eq!(settings(&[Latency, Throughput]).connections_max(), (1_010, Latency));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_measured_is_told() {
+    fn only_settings_of_selected_measures_are_described() {
         let values = settings(&[Measure::Memory]).describe();
         let names: Vec<&str> = values.keys().map(String::as_str).collect();
         assert_eq!(names, ["idle connections", "measures", "rounds"]);

@@ -97,7 +97,7 @@ async fn cut_off(
     (posts, audience): (Posts<'_>, &Audience),
     expected: usize,
 ) -> Result<(), Error> {
-    run.step(BESIDE, "until the stalled ones are cut off");
+    run.step(BESIDE, "until the server disconnects the stalled clients");
     let began = Instant::now();
     let missing = loop {
         let missing = expected.saturating_sub(api.live_figures().await?.cut_off);
@@ -109,7 +109,7 @@ async fn cut_off(
         pace::publish(api, posts, audience, |_| ()).await?;
     };
     let took = figure::time_us(began.elapsed().as_secs_f64() * 1e6);
-    run.done(&format!("{} of {} were, after {took}", run.settings.stalled - missing, run.settings.stalled));
+    run.done(&format!("{} of {} disconnected after {took}", run.settings.stalled - missing, run.settings.stalled));
     if missing > 0 {
         run.failure(BESIDE, &format!("{missing} stalled clients were not cut off after {took}"));
     }

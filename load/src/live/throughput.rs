@@ -90,7 +90,7 @@ pub(super) async fn measure(run: &mut Run<'_>) -> Result<(), Error> {
     let (unheard, refused) = (plan.unheard(), plan.refused());
     let failed = run.report_troubles(NAME, &audience, unheard) + unheard + refused;
     if refused > 0 {
-        run.failure(NAME, &format!("{refused} publishes were refused, and tried again"));
+        run.failure(NAME, &format!("{refused} publishes were refused, and retried"));
     }
     run.case(NAME, case(&rounds, failed));
     Ok(())

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn posts_are_heard_once_beats_are_no_messages_and_the_last_number_is_where_a_client_resumes() {
+    fn posts_count_once_beats_do_not_count_and_a_client_resumes_at_the_last_number() {
         let (audience, mut wire) = (Audience::default(), Tidewire::of(3));
         assert_eq!(wire.again().path(), "/v1/users/u3/live");
         for message in [

@@ -203,7 +203,7 @@ pub fn ratio_texts(report: &Report, case: &str) -> Vec<RatioText> {
             (times.clone(), format!("Tidewire is {times} {rival}"))
         } else {
             let times = figure::ratio(ratio.recip());
-            (times.clone(), format!("{rival} takes {times} what Tidewire does"))
+            (times.clone(), format!("{rival} takes {times} as much as Tidewire"))
         };
         Some(RatioText { rival, times, sentence })
     };
@@ -223,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_told_in_a_fixed_order() {
+    fn cases_have_a_fixed_order() {
         assert_eq!(cases(&sample::report()), ["deliveries", "page", "own_page", "mixed", "memory"]);
     }
 
     #[test]
-    fn what_was_measured_once_is_told_unless_everything_was() {
+    fn cases_measured_once_are_noted_unless_all_cases_were() {
         let mut report = sample::report();
         assert_eq!(once_note(&report).as_deref(), Some("Measured once, not in rounds: Memory of an inbox."));
         let drift = Case { unit: "times".to_owned(), rounds: vec![1.0], ..Case::default() };
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_that_have_numbers_are_told_in_the_order_of_these() {
+    fn cases_with_numbers_are_sorted_by_number() {
         let names = ["live_1000_followers", "live_10_followers", "live_10_followers_first", "live_messages", "key_9"];
         let cases = names.map(|name| (name, "us", 1.0));
         let report = Report { targets: vec![target("tidewire", &cases)], ..sample::report() };
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_cases_are_told_as_words() {
+    fn case_names_become_words() {
         assert_eq!(label("own_page"), "Own pages");
         assert_eq!(label("open_loop_mixed"), "Open loop mixed");
         assert_eq!(label(""), "");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn less_memory_is_best_and_more_pages_are() {
+    fn the_best_case_has_the_least_memory_or_the_most_pages() {
         let report = sample::report();
         assert_eq!(best(&report, "page"), Some("tidewire_http"));
         assert_eq!(best(&report, "memory"), Some("mariadb_pull"));
@@ -265,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_best_alone() {
+    fn a_single_target_is_not_marked_as_best() {
         let mut report = sample::report();
         report.targets.truncate(1);
         assert_eq!(best(&report, "page"), None);
     }
 
     #[test]
-    fn ratios_leave_out_what_cannot_be_divided() {
+    fn ratios_omit_values_that_cannot_be_divided() {
         let targets = [
             target("tidewire_http", &[("page", "pages/s", 600.0), ("memory", "bytes/inbox", 0.0), ("own", "us", 1.0)]),
             target("tidewire", &[("page", "pages/s", 6_000.0)]),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_whether_the_p99_of_pages_is_equal_or_better() {
+    fn a_note_compares_the_p99_of_feed_pages_with_other_designs() {
         let mut report = sample::report();
         let better = "The p99 of Tidewire's feed pages is equal to or better than that of redis_list, redis_zset, mariadb_push, \
                       mariadb_pull (equal: within 5 %).";
@@ -316,16 +316,16 @@ mod tests {
     }
 
     #[test]
-    fn more_than_one_speaks_for_tidewire_whether_more_is_better_or_less() {
+    fn a_ratio_above_one_favours_tidewire_whether_more_or_less_is_better() {
         let report = sample::report();
         let sentences = |case| ratio_texts(&report, case).into_iter().map(|ratio| ratio.sentence).collect::<Vec<_>>();
         assert_eq!(sentences("deliveries")[0], "Tidewire is 23.4x redis_list");
-        assert_eq!(sentences("memory")[0], "redis_list takes 2.8x what Tidewire does");
+        assert_eq!(sentences("memory")[0], "redis_list takes 2.8x as much as Tidewire");
         assert!(sentences("no such case").is_empty());
     }
 
     #[test]
-    fn the_latency_of_a_case_with_many_kinds_stands_for_none() {
+    fn a_case_with_several_kinds_of_operations_has_no_main_latency() {
         let report = sample::report();
         let cases = &report.targets[0].cases;
         assert!(main_latency("page", &cases["page"]).is_some());

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_keep_what_tells_them_apart() {
+    fn ratios_keep_their_significant_digits() {
         let expected = [
             (1_234.4, "1,234x"),
             (182.4, "182x"),
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_told_by_thousands() {
+    fn counts_have_thousands_separators() {
         for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(count(number), text);
         }
     }
 
     #[test]
-    fn a_unit_says_how_its_figures_are_told() {
+    fn the_unit_determines_the_format_of_a_figure() {
         assert_eq!(of_unit("pages/s", 79_300.0), "79.3 k/s");
         assert_eq!(of_unit("bytes/inbox", 4_700.0), "4.7 KB");
         assert_eq!(of_unit("us", 1_234.0), "1.2 ms");

@@ -39,7 +39,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_file_is_replaced_as_a_whole_and_nothing_else_is_left() {
+    fn a_file_is_replaced_atomically_and_leaves_no_temporary_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("report.json");
         replace(&path, "a longer text than the next").unwrap();
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_the_file_and_leaves_nothing() {
+    fn a_failure_names_the_file_and_leaves_no_temporary_file() {
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("no/such/report.json");
         let failure = replace(&missing, "text").unwrap_err().to_string();

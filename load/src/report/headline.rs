@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stands_by_itself() {
+    fn the_headline_is_a_self_contained_svg() {
         let svg = headline(&sample::report());
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
         assert_eq!(svg.matches("<style>").count(), 1);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_shown() {
+    fn unmeasured_cases_are_not_shown() {
         let mut report = sample::report();
         for target in &mut report.targets {
             target.cases.retain(|case, _| case == "page");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_is_text() {
+    fn external_text_is_escaped() {
         let mut report = sample::report();
         report.title = "<script>alert(1)</script>".to_owned();
         report.machine.processor = "<script>".to_owned();

@@ -90,7 +90,7 @@ fn header(report: &Report) -> String {
 
 fn warnings(report: &Report) -> String {
     if report.warnings.is_empty() {
-        return "<p class=\"note good\">Nothing that was looked at speaks against these figures: noise between rounds, the \
+        return "<p class=\"note good\">No check found a problem with these figures: noise between rounds, the \
                 client's share of the processors, other programs, numbers of samples, failures.</p>\n"
             .to_owned();
     }
@@ -134,7 +134,7 @@ fn run(report: &Report) -> String {
         .collect();
     let command = format!("<pre><code>{}</code></pre>", escaped(&report.command));
     format!(
-        "<div class=\"card\">\n<h3>Again by</h3>\n{}<dl class=\"facts\">{}</dl>\n</div>\n",
+        "<div class=\"card\">\n<h3>Repeat with</h3>\n{}<dl class=\"facts\">{}</dl>\n</div>\n",
         wide("The command", &command),
         settings.concat()
     )
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere() {
+    fn the_page_loads_no_external_resources() {
         let page = page(&sample::report());
         for foreign in ["<script", "src=", "@import", "url(", "https://"] {
             assert!(!page.contains(foreign), "the page has {foreign}");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_known_is_on_it() {
+    fn the_page_shows_every_part_of_the_report() {
         let page = page(&sample::report());
         let expected = [
             "<title>Tidewire beside Redis and MariaDB</title>",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_is_text() {
+    fn external_text_is_escaped() {
         let evil = "<script>alert('x')</script>\"&\u{0}";
         let mut report = sample::report();
         report.title = evil.to_owned();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_drawing_has_words_and_no_name_is_used_twice() {
+    fn every_drawing_has_title_and_description_and_ids_are_unique() {
         let page = page(&sample::report());
         let drawings = page.matches("role=\"img\"").count();
         assert!(drawings >= 8, "{drawings} drawings");
@@ -235,17 +235,17 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_nothing_is_a_page_too() {
+    fn an_empty_report_is_a_valid_page() {
         let mut report = sample::report();
         report.targets.clear();
         report.ratios.clear();
         report.warnings.clear();
         let page = page(&report);
-        assert!(page.contains("Nothing that was looked at") && page.contains("This run") && !page.contains("Latency"));
+        assert!(page.contains("No check found a problem") && page.contains("This run") && !page.contains("Latency"));
     }
 
     #[test]
-    fn the_sample_can_be_looked_at() {
+    fn the_sample_page_can_be_written_for_inspection() {
         // Writes the sample only if this variable is set.
         let kept = std::env::var_os("TIDEWIRE_SAMPLE_DIRECTORY").map(std::path::PathBuf::from);
         let passing = tempfile::tempdir().unwrap();

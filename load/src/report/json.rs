@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_values_are_a_line_and_objects_are_not() {
+    fn arrays_of_values_take_one_line_and_objects_several() {
         let value =
             serde_json::json!({"a": [1, 2.5, "[x", "{"], "b": [], "c": [[0.5, 1], [1, 2]], "d": [{"e": [null]}]});
         let expected = r#"{
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_stable_and_says_what_the_report_does() {
+    fn the_text_is_deterministic_and_equals_the_report() {
         let report = sample::report();
         let text = text(&report);
         assert_eq!(text, super::text(&report));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_null() {
+    fn numbers_that_are_not_finite_become_null() {
         let mut report = sample::report();
         report.ratios.get_mut("page").unwrap().insert("redis_list".to_owned(), f64::INFINITY);
         report.targets[0].cases.get_mut("page").unwrap().median = f64::NAN;

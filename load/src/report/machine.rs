@@ -65,24 +65,24 @@ mod tests {
     const ARM: &str = "processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
 
     #[test]
-    fn the_first_processor_stands_for_all() {
+    fn the_first_processor_names_the_model() {
         assert_eq!(processor(INTEL), "Intel(R) Xeon(R) Processor");
         assert_eq!(cores(INTEL), 2);
     }
 
     #[test]
-    fn arm_tells_numbers_only() {
+    fn an_arm_processor_is_described_by_its_ids() {
         assert_eq!((processor(ARM).as_str(), cores(ARM)), ("ARM 0x41 0xd0c", 1));
     }
 
     #[test]
-    fn memory_is_told_in_kibibytes() {
+    fn memory_is_parsed_from_kibibytes() {
         assert_eq!(memory_bytes("MemTotal:       24589120 kB\nMemFree: 1 kB\n"), 25_179_258_880);
         assert_eq!(memory_bytes("MemTotal: much\n"), 0);
     }
 
     #[test]
-    fn what_is_not_told_is_unknown() {
+    fn missing_machine_data_is_unknown() {
         assert_eq!(
             (processor(""), cores(""), memory_bytes(""), system("\n")),
             ("unknown".into(), 0, 0, "unknown".into())

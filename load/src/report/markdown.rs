@@ -50,7 +50,7 @@ fn sources(report: &Report) -> Vec<String> {
     lines.extend(left_out.map(|(target, why)| format!("\nLeft out: `{}`, since {}.", target.name, escaped(why))));
     let warnings = &report.warnings;
     if !warnings.is_empty() {
-        lines.push(String::from("\nWhat speaks against these figures:\n"));
+        lines.push(String::from("\nProblems with these figures:\n"));
         lines.extend(warnings.iter().map(|warning| format!("- {}", escaped(warning))));
     }
     lines
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sample_is_told_so() {
+    fn the_sample_report_has_the_expected_table() {
         let expected = "\
 | design | Deliveries | Feed pages | Own pages | Mixed | Memory of an inbox |
 |---|---:|---:|---:|---:|---:|
@@ -97,7 +97,7 @@ Tidewire's feed pages is equal to or better than that of redis_list, redis_zset,
 
 Left out: `valkey_list`, since there is no program valkey-server.
 
-What speaks against these figures:
+Problems with these figures:
 
 - Noise, since rounds lie far apart; as a share of their median. Deliveries: mariadb_push 41 %.
 - Too few samples behind a p99. Mixed: mariadb_pull follow (812).
@@ -106,7 +106,7 @@ What speaks against these figures:
     }
 
     #[test]
-    fn what_comes_from_outside_cannot_break_the_table_or_bring_markup() {
+    fn external_text_cannot_break_the_table_or_inject_markup() {
         let mut report = sample::report();
         report.command = "x `whoami`\n| y".to_owned();
         report.warnings = vec!["a | b <script>\n# c".to_owned()];

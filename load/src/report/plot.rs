@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_has_words_and_classes_and_no_colours() {
+    fn a_plot_has_title_description_and_classes_but_no_colours() {
         for svg in [latencies(&WORDS, &lines()), over_time(&WORDS, &lines(), "pages/s")] {
             assert!(svg.starts_with("<svg class=\"plot\""), "{svg}");
             assert!(svg.trim_end().ends_with("</svg>"), "{svg}");
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_of_shares_is_labelled_as_far_as_samples_go() {
+    fn the_percentile_axis_is_labelled_as_far_as_samples_reach() {
         let svg = latencies(&WORDS, &lines());
         for label in ["50 %", "90 %", "99 %", "100 µs", "1 ms", "10 ms"] {
             assert!(svg.contains(&format!(">\n{label}\n<")), "no {label} in {svg}");
@@ -363,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_over_time_is_told_in_its_unit() {
+    fn the_axis_of_a_plot_over_time_has_the_unit_of_the_case() {
         let course = |unit| over_time(&WORDS, &lines(), unit);
         assert!(course("us").contains(">\n1 ms\n<") && course("bytes").contains(">\n1 KB\n<"));
         assert!(course("pages/s").contains(">\n1 k/s\n<"));
     }
 
     #[test]
-    fn shares_are_told_by_their_nines() {
+    fn percentiles_are_labelled_by_their_nines() {
         let expected = [(LOG10_2, "50 %"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (5.0, "99.999 %")];
         for (nines, text) in expected {
             assert_eq!(percent(nines), text);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn heights_lie_between_powers_of_ten() {
+    fn the_vertical_axis_spans_powers_of_ten() {
         let line = |points: &[(f64, f64)]| vec![Line { series: 0, points: points.to_vec() }];
         assert_eq!(decades(&line(&[(0.0, 3.0), (1.0, 4_000.0)])), (0, 4));
         assert_eq!(decades(&line(&[(0.0, 100.0)])), (2, 3));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_terminal_every_step_that_is_done_is_a_line() {
+    fn without_a_terminal_every_completed_step_is_a_line() {
         let written = Shared::default();
         let progress = Progress::lines(Box::new(written.clone()));
         progress.step("redis_list", "page, round 1 of 3");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_is_gone_does_not_end_the_run() {
+    fn a_closed_output_does_not_end_the_run() {
         struct Gone;
         impl Write for Gone {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

@@ -257,7 +257,7 @@ fn left_out(report: &Report, look: Look) -> Vec<String> {
 fn warnings(report: &Report, look: Look, paint: Paint) -> Vec<String> {
     let mut lines = vec![String::new()];
     if report.warnings.is_empty() {
-        lines.push("Nothing that was looked at speaks against these figures.".to_owned());
+        lines.push("No check found a problem with these figures.".to_owned());
         return lines;
     }
     lines.push(paint.with(WARNING, "WARNING: these figures may be wrong."));

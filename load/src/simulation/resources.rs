@@ -57,14 +57,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_waits_for_the_first_core_that_is_free() {
+    fn work_waits_for_the_first_free_core() {
         let mut cores = Cores::new(2);
         let done = [(0, 10), (0, 4), (1, 3), (2, 1), (30, 5)].map(|(now, service)| cores.work(now, service));
         assert_eq!(done, [10, 4, 7, 8, 35]);
     }
 
     #[test]
-    fn bytes_are_sent_one_after_the_other() {
+    fn bytes_are_sent_sequentially() {
         let mut link = Link::new(Some(1e6));
         assert_eq!([link.send(0, 1.0), link.send(0, 2.0), link.send(9_000, 1.0)], [1_000, 3_000, 10_000]);
         assert_eq!(Link::new(None).send(5, 1e12), 5);

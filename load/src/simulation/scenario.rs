@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_readers_are_owned_and_no_node_has_the_same_share() {
+    fn all_readers_have_an_owner_and_node_shares_differ() {
         for nodes in [1, 2, 3, 6, 128] {
             let shares = owned_shares(nodes);
             assert_eq!(shares.len(), nodes);

@@ -73,7 +73,7 @@ fn the_processor_time_is_the_sum_of_all_steps() {
 }
 
 #[test]
-fn a_request_that_meets_no_other_takes_the_time_of_its_steps() {
+fn an_uncontended_request_takes_the_sum_of_its_steps() {
     let outcome = simulate(&open(1, 1.0, 1.0));
     // Two hops; judging, storing, a hop from the log, applying.
     assert_near(outcome.publishes.p50_us, 2.0 * 50.0 + 100.0 + 1_000.0 + 50.0 + 20.0);
@@ -81,7 +81,7 @@ fn a_request_that_meets_no_other_takes_the_time_of_its_steps() {
 }
 
 #[test]
-fn costs_of_a_group_are_shared_by_its_records() {
+fn the_records_of_a_group_share_its_cost() {
     let costs = Costs { read_us: 200.0, append_us: 200.0, processor_append_us: 50.0, ..COSTS };
     let publish = |count| {
         let work = Work { clients: Clients::Publish { count, requests: 5_000 }, ..open(3, 0.0, 0.0).work };
@@ -101,7 +101,7 @@ fn costs_of_a_group_are_shared_by_its_records() {
 }
 
 #[test]
-fn too_much_work_falls_behind_and_is_not_hidden() {
+fn an_overload_shows_in_the_latencies() {
     let too_many = Scenario { machines: Machines::Own { cores: 1, network_bytes: 1e12 }, ..open(1, 0.0, 40_000.0) };
     let outcome = simulate(&too_many);
     assert!(!outcome.keeps_up() && outcome.pages.p99_us > 1e6, "{outcome:?}");
@@ -110,7 +110,7 @@ fn too_much_work_falls_behind_and_is_not_hidden() {
 }
 
 #[test]
-fn the_same_scenario_has_the_same_outcome_and_another_seed_has_not() {
+fn the_same_seed_has_the_same_outcome_and_another_seed_has_another() {
     let spread =
         Scenario { work: Work { spread: 1.5, asks_owner: false, ..open(3, 500.0, 500.0).work }, ..open(3, 0.0, 0.0) };
     let outcome = |seed| format!("{:?}", simulate(&Scenario { seed, ..spread.clone() }));
@@ -119,7 +119,7 @@ fn the_same_scenario_has_the_same_outcome_and_another_seed_has_not() {
 }
 
 #[test]
-fn authors_with_many_followers_make_deliveries_later_but_not_more() {
+fn uneven_follower_counts_delay_deliveries_at_equal_cost() {
     let with = |spread| {
         let scenario = open(2, 400.0, 0.0);
         simulate(&Scenario { work: Work { spread, followers: 1_000.0, ..scenario.work }, ..scenario })

@@ -113,7 +113,7 @@ impl Target for Mock {
     }
 
     fn settings(&self) -> Vec<String> {
-        vec!["no server: what this program can do at most".to_owned()]
+        vec!["no server: the maximum rate of this program".to_owned()]
     }
 
     fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {

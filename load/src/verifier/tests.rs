@@ -63,7 +63,7 @@ fn mix(name: &str) -> Mix {
 }
 
 #[test]
-fn a_right_design_is_right_after_every_mix() {
+fn a_correct_design_passes_after_every_mix() {
     for (ids, name) in [(Ids::Snowflake, "social"), (Ids::Random, "pequod"), (Ids::Minted, "publish")] {
         let load = load(ids);
         let mock = block_on(loaded(&load, None));
@@ -77,7 +77,7 @@ fn a_right_design_is_right_after_every_mix() {
 }
 
 #[test]
-fn a_design_that_loses_one_push_in_a_hundred_is_found_out() {
+fn a_design_that_loses_one_push_in_a_hundred_is_detected() {
     for by_arrival in [false, true] {
         let load = load(Ids::Snowflake);
         let mock = block_on(loaded(&load, Some(Fault::DropsPushes)));
@@ -86,12 +86,12 @@ fn a_design_that_loses_one_push_in_a_hundred_is_found_out() {
         // Check all readers, so that the result does not depend on chance.
         let failure = block_on(verifier.check_pages(&mock, &load.world.active, by_arrival)).unwrap_err().to_string();
         assert!(failure.starts_with("wrong answer to Page { reader: "), "{failure}");
-        assert!(failure.contains(" in place of ["), "{failure}");
+        assert!(failure.contains(" instead of ["), "{failure}");
     }
 }
 
 #[test]
-fn wrong_counts_under_load_are_found_out() {
+fn wrong_counts_under_load_are_detected() {
     let load = load(Ids::Snowflake);
     let mock = block_on(loaded(&load, Some(Fault::CountsWrong)));
     let verifier = Arc::new(Verifier::new(&load));
@@ -103,7 +103,7 @@ fn wrong_counts_under_load_are_found_out() {
 }
 
 #[test]
-fn a_publish_that_reaches_too_few_is_found_out() {
+fn a_publish_that_reaches_too_few_followers_is_detected() {
     let load = load(Ids::Snowflake);
     let verifier = Verifier::new(&load);
     let mock = block_on(loaded(&load, None));
@@ -116,7 +116,7 @@ fn a_publish_that_reaches_too_few_is_found_out() {
 }
 
 #[test]
-fn a_design_that_delivered_less_than_it_said_is_found_out() {
+fn a_design_that_delivers_less_than_it_reports_is_detected() {
     let load = load(Ids::Snowflake);
     let mock = block_on(loaded(&load, Some(Fault::DeliversLess)));
     let verifier = Arc::new(Verifier::new(&load));
@@ -133,7 +133,7 @@ fn a_design_that_delivered_less_than_it_said_is_found_out() {
 }
 
 #[test]
-fn once_somebody_followed_only_readers_who_did_not_have_full_pages() {
+fn after_a_follow_only_unwatched_readers_may_have_short_pages() {
     let load = load(Ids::Snowflake);
     let verifier = Verifier::new(&load);
     let mock = block_on(loaded(&load, None));
@@ -150,7 +150,7 @@ fn once_somebody_followed_only_readers_who_did_not_have_full_pages() {
 }
 
 #[test]
-fn what_failed_may_show_or_not() {
+fn a_failed_publish_may_show_or_not() {
     for shows in [false, true] {
         let load = load(Ids::Random);
         let verifier = Verifier::new(&load);
@@ -180,7 +180,7 @@ fn allowed(order: impl IntoIterator<Item = usize>, slowest_us: i64) -> bool {
 }
 
 #[test]
-fn only_what_was_under_way_at_the_same_time_may_be_swapped() {
+fn only_concurrent_posts_may_be_reordered() {
     assert!(allowed(0..20, 0));
     let swapped = || [1, 0].into_iter().chain(2..20);
     assert!(allowed(swapped(), 1_000) && !allowed(swapped(), 999));
@@ -193,7 +193,7 @@ fn only_what_was_under_way_at_the_same_time_may_be_swapped() {
 }
 
 #[test]
-fn what_is_not_of_the_feed_is_wrong_in_any_order() {
+fn a_post_outside_the_feed_is_wrong_in_any_order() {
     let unknown = Item::of(&Post { id: 999, author: 7, published_at_us: 3_000, body: body(999) });
     assert!(!is_by_arrival(&feed(), &[&unknown], 1_000_000));
 }

@@ -88,7 +88,7 @@ fn read_activity(file: &Path, numbers: &mut Numbers) -> Result<Vec<(u64, User)>,
     let mut posts = HashSet::new();
     for_each_line(file, |words| {
         let [author, _, second, ..] = words else { return Err("expected `author other unix_seconds`".to_owned()) };
-        let second: u64 = second.parse().map_err(|_| format!("`{second}` is no number of seconds"))?;
+        let second: u64 = second.parse().map_err(|_| format!("`{second}` is not a number of seconds"))?;
         posts.insert((second, numbers.of(author)));
         Ok(())
     })?;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn names_become_numbers_in_both_files() {
+    fn user_names_become_the_same_numbers_in_both_files() {
         let world = read_texts(
             "# who follows whom\nann bob\nbob\tann\ncas,bob\ncas cas\nann bob\n",
             "bob x 105 RT\nann y 100 RE\nbob z 105 MT\n",
@@ -147,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         for (follows, activity, wrong) in [
             ("a b\na\n", "a b 1", "line 2: expected `follower source`"),
             ("a b c\n", "a b 1", "line 1: expected `follower source`"),
             ("# nothing\n", "a b 1", "holds no edges"),
-            ("a b\n", "a b soon\n", "line 1: `soon` is no number of seconds"),
+            ("a b\n", "a b soon\n", "line 1: `soon` is not a number of seconds"),
             ("a b\n", "", "holds no posts"),
         ] {
             let message = read_texts(follows, activity).unwrap_err().to_string();

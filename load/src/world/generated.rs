@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_and_the_most_are_as_asked() {
+    fn the_mean_and_the_maximum_are_as_requested() {
         let world = recipe().make();
         assert_eq!((world.users(), world.authors.len(), world.active.len()), (2_000, 100, 500));
         assert!((119.0..=121.0).contains(&world.mean_followers()), "{}", world.mean_followers());
@@ -97,20 +97,20 @@ mod tests {
     }
 
     #[test]
-    fn nobody_follows_twice_or_oneself() {
+    fn users_follow_neither_twice_nor_themselves() {
         let edges = recipe().make().edges();
         assert_eq!(edges.iter().collect::<HashSet<_>>().len(), edges.len());
         assert!(edges.iter().all(|(follower, source)| follower != source));
     }
 
     #[test]
-    fn the_seed_decides() {
+    fn the_seed_determines_the_edges() {
         assert_eq!(recipe().make(), recipe().make());
         assert_ne!(Recipe { seed: 8, ..recipe() }.make(), recipe().make());
     }
 
     #[test]
-    fn the_smallest_worlds_can_be_made() {
+    fn the_smallest_worlds_can_be_generated() {
         for users in 1..5 {
             let world = Recipe { users, authors: 3, mean_followers: 9, ..recipe() }.make();
             assert_eq!(world.users(), users);

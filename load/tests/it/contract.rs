@@ -29,42 +29,42 @@ fn check(kind: Kind) {
 }
 
 #[test]
-fn tidewire_over_http_answers_as_the_model() {
+fn tidewire_over_http_matches_the_model() {
     check(Kind::TidewireHttp);
 }
 
 #[test]
-fn tidewire_in_process_answers_as_the_model() {
+fn tidewire_in_process_matches_the_model() {
     check(Kind::TidewireInProcess);
 }
 
 #[test]
 #[ignore = "needs redis-server"]
-fn redis_lists_answer_as_the_model() {
+fn redis_lists_match_the_model() {
     check(Kind::RedisList);
 }
 
 #[test]
 #[ignore = "needs redis-server"]
-fn redis_sorted_sets_answer_as_the_model() {
+fn redis_sorted_sets_match_the_model() {
     check(Kind::RedisZset);
 }
 
 #[test]
 #[ignore = "needs redis-server"]
-fn redis_sorted_sets_in_one_piece_answer_as_the_model() {
+fn compact_redis_sorted_sets_match_the_model() {
     check(Kind::RedisZsetCompact);
 }
 
 #[test]
 #[ignore = "needs mariadbd"]
-fn mariadb_with_timelines_answers_as_the_model() {
+fn mariadb_with_timelines_matches_the_model() {
     check(Kind::MariadbPush);
 }
 
 #[test]
 #[ignore = "needs mariadbd"]
-fn mariadb_without_timelines_answers_as_the_model() {
+fn mariadb_without_timelines_matches_the_model() {
     check(Kind::MariadbPull);
 }
 
@@ -105,18 +105,18 @@ fn check_that_a_stopped_server_is_told(kind: Kind, asked: &str) {
 }
 
 #[test]
-fn a_tidewire_server_that_is_stopped_is_told() {
+fn a_stopped_tidewire_server_is_reported() {
     check_that_a_stopped_server_is_told(Kind::TidewireHttp, "GET /v1/users/u1/posts?limit=20 HTTP/1.1");
 }
 
 #[test]
 #[ignore = "needs redis-server"]
-fn a_redis_that_is_stopped_is_told() {
+fn a_stopped_redis_is_reported() {
     check_that_a_stopped_server_is_told(Kind::RedisList, "ids of a page");
 }
 
 #[test]
 #[ignore = "needs mariadbd"]
-fn a_mariadb_that_is_stopped_is_told() {
+fn a_stopped_mariadb_is_reported() {
     check_that_a_stopped_server_is_told(Kind::MariadbPull, "own page");
 }

@@ -84,13 +84,13 @@ fn more_connections_than_open_files_are_refused_before_anything_begins() {
         return;
     }
     assert_eq!(output.status.code(), Some(1));
-    let expected = "error: the system allows 300 open files; 1,000 connections were asked for: ask for at most 200 \
+    let expected = "error: the system allows 300 open files; 1,000 connections were requested: request at most 200 \
                     (memory), or raise the limit with ulimit -n\n";
     assert_eq!(stderr_of(&output), expected);
 }
 
 #[test]
-fn a_server_that_does_not_start_is_told_with_what_it_said() {
+fn a_server_that_does_not_start_is_reported_with_its_output() {
     let output = live(&["--only=memory", "--connections=1", "--server-flags=--no-such-flag"]);
     assert_eq!(output.status.code(), Some(1));
     let stderr = stderr_of(&output);

@@ -54,25 +54,25 @@ fn check(design: Design, version: &str, posts_after_absence: f64) {
 
 #[test]
 #[ignore = "measures real time, in which every client has to be scheduled"]
-fn tidewire_delivers_to_all_and_a_client_that_was_away_gets_everything() {
+fn tidewire_delivers_to_all_and_a_returning_client_receives_missed_posts() {
     check(Design::TidewireHttp, "Tidewire ", 20.0);
 }
 
 #[test]
 #[ignore = "needs mosquitto"]
-fn mosquitto_delivers_to_all_who_are_there() {
+fn mosquitto_delivers_to_all_connected_clients() {
     check(Design::Mosquitto, "Mosquitto 2.", 0.0);
 }
 
 #[test]
 #[ignore = "needs nats-server"]
-fn nats_delivers_to_all_who_are_there() {
+fn nats_delivers_to_all_connected_clients() {
     check(Design::Nats, "nats-server 2.", 0.0);
 }
 
 #[test]
 #[ignore = "needs Node, and `npm ci` in load/rivals"]
-fn socket_io_delivers_to_all_who_are_there() {
+fn socket_io_delivers_to_all_connected_clients() {
     check(Design::SocketIo, "Socket.IO 4.", 0.0);
 }
 

@@ -253,7 +253,7 @@ async fn check_that_one_client_too_many_is_refused(target: &dyn Target) {
 
 #[test]
 #[ignore = "needs mariadbd"]
-fn feeds_written_on_publish_are_what_they_should_be() {
+fn feeds_written_on_publish_are_correct() {
     harnessed();
     on_one_thread(async {
         let target = MariaDbPush::start(&OPTIONS).await.unwrap();
@@ -292,7 +292,7 @@ async fn backfills_at_most_what_was_said(target: &dyn Target, client: &mut dyn C
 
 #[test]
 #[ignore = "needs mariadbd"]
-fn feeds_put_together_on_read_are_what_they_should_be() {
+fn feeds_merged_on_read_are_correct() {
     harnessed();
     on_one_thread(async {
         let target = MariaDbPull::start(&OPTIONS).await.unwrap();

@@ -116,7 +116,7 @@ fn a_post_is_on_the_pages_of_active_followers_and_of_its_author() {
 
 #[test]
 #[ignore = "needs redis-server"]
-fn readers_who_are_not_active_are_not_pushed_to_but_find_their_feed_when_they_come() {
+fn inactive_readers_receive_no_pushes_and_get_their_feed_on_return() {
     check(300, &async |running| {
         running.redis.load_follows(&[(1, 9), (2, 9), (1, 8)]).await.unwrap();
         assert_eq!(running.publish(9, 1).await, 0);
@@ -159,7 +159,7 @@ fn a_page_is_filled_with_older_posts_where_newer_ones_are_deleted() {
 
 #[test]
 #[ignore = "needs redis-server"]
-fn a_new_source_s_earlier_posts_are_put_where_they_belong() {
+fn earlier_posts_of_a_new_source_are_sorted_into_the_feed() {
     check(300, &async |running| {
         running.activate(&[1, 2, 3]).await;
         running.follow(1, 9).await;
@@ -181,7 +181,7 @@ fn a_new_source_s_earlier_posts_are_put_where_they_belong() {
 
 #[test]
 #[ignore = "needs redis-server"]
-fn a_source_that_is_left_takes_its_posts_along_and_no_others() {
+fn an_unfollow_removes_the_posts_of_its_source_and_no_others() {
     check(300, &async |running| {
         running.redis.load_follows(&[(1, 9), (1, 8)]).await.unwrap();
         running.activate(&[1]).await;
@@ -240,7 +240,7 @@ fn an_inbox_keeps_the_newest_posts_up_to_its_limit() {
 
 #[test]
 #[ignore = "needs redis-server"]
-fn a_large_fan_out_reaches_all_and_pages_have_so_many_posts() {
+fn a_large_fan_out_reaches_all_followers_and_pages_have_the_limited_length() {
     check(300, &async |running| {
         let readers: Vec<User> = (100..1_300).collect();
         let edges: Vec<(User, User)> = readers.iter().map(|reader| (*reader, 9)).collect();
@@ -258,7 +258,7 @@ fn a_large_fan_out_reaches_all_and_pages_have_so_many_posts() {
 
 #[test]
 #[ignore = "needs redis-server"]
-fn clients_that_ask_at_the_same_time_get_their_own_answers() {
+fn concurrent_clients_get_their_own_answers() {
     check(300, &async |running| {
         let sources = 10..20;
         running.activate(&(20..30).collect::<Vec<User>>()).await;
@@ -289,7 +289,7 @@ fn clients_that_ask_at_the_same_time_get_their_own_answers() {
 
 #[test]
 #[ignore = "needs redis-server"]
-fn settings_tell_the_version_and_what_differs_from_the_default() {
+fn settings_include_the_version_and_values_that_differ_from_defaults() {
     check(300, &async |running| {
         let settings = running.redis.settings();
         assert!(settings[0].starts_with("redis-server ") && settings[0].contains(char::is_numeric), "{settings:?}");
@@ -308,7 +308,7 @@ fn settings_tell_the_version_and_what_differs_from_the_default() {
 
 #[test]
 #[ignore = "needs redis-server"]
-fn an_ended_server_fails_what_is_asked() {
+fn requests_to_an_ended_server_fail() {
     check(300, &async |running| {
         let process = rustix::process::Pid::from_raw(i32::try_from(running.redis.process().unwrap()).unwrap()).unwrap();
         rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();

@@ -32,27 +32,27 @@ fn readers_online(command: &str) {
 
 #[test]
 #[ignore = "measures real time, in which every client has to be scheduled"]
-fn readers_online_hear_what_is_published_under_load() {
+fn online_readers_receive_posts_under_load() {
     readers_online("run");
 }
 
 #[test]
 #[ignore = "takes 45 s"]
-fn readers_online_hear_what_is_published_in_a_comparison() {
+fn online_readers_receive_posts_in_a_comparison() {
     readers_online("compare --targets=tidewire_http --rounds=1");
 }
 
 #[test]
-fn designs_that_push_to_nobody_have_no_readers_online() {
+fn designs_without_push_have_no_online_readers() {
     let (output, report) = tidewire_load(&["run", "--target=tidewire_in_process", "--online-share=0.5"]);
     assert_eq!((output.status.code(), report), (Some(1), None));
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(stderr.contains("error: --online-share: tidewire_in_process pushes to nobody"), "{stderr}");
+    assert!(stderr.contains("error: --online-share: tidewire_in_process does not push messages"), "{stderr}");
 }
 
 #[test]
 #[ignore = "measures real time, in which every client has to be scheduled"]
-fn an_overload_of_a_server_is_told_and_loses_nothing() {
+fn an_overload_of_a_server_is_reported_and_loses_nothing() {
     let arguments = "overload --mix=even --undone=0 --times=4 --lasts=400ms";
     let (output, report) = tidewire_load(&arguments.split(' ').collect::<Vec<_>>());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -66,7 +66,7 @@ fn an_overload_of_a_server_is_told_and_loses_nothing() {
 }
 
 #[test]
-fn posts_that_are_pulled_are_not_missed_among_deliveries() {
+fn pulled_posts_are_not_reported_as_missing_deliveries() {
     let (output, report) = tidewire_load(&["run", "--celebrity-followers=20", "--undone=0", "--lasts=300ms"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(report.unwrap()["targets"][0].get("failures"), None);

@@ -61,7 +61,7 @@ pub enum BackupError {
         directory: PathBuf,
     },
     /// Another process writes to the same place.
-    #[error("{place} was written by another process since the last run; let one server alone use this place")]
+    #[error("{place} was written by another process since the last run; only one server may use this place")]
     Shared {
         /// The manifest of the other process.
         place: String,
@@ -155,7 +155,7 @@ pub enum BackupError {
         directory: PathBuf,
     },
     /// A restored directory does not have the state that it should have.
-    #[error("the restored journal ends at event {found} in place of {expected}")]
+    #[error("the restored journal ends at event {found} instead of {expected}")]
     Incomplete {
         /// The last event that was found.
         found: u64,
@@ -166,7 +166,7 @@ pub enum BackupError {
     #[error("an engine without a data directory cannot be backed up")]
     NoDataDirectory,
     /// The server is shutting down.
-    #[error("the backup was interrupted by the end of the server")]
+    #[error("the server stopped during the backup")]
     Stopping,
     /// A file cannot be read or written.
     #[error("cannot {action} {place}: {source}")]

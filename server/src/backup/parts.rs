@@ -112,7 +112,7 @@ pub(super) fn read(store: &Store, part: &Part) -> Result<Vec<u8>, BackupError> {
     }
     let what = match found.bytes {
         length if length == part.bytes => format!("its checksum is {}", found.sha256),
-        length => format!("it has {length} bytes in place of {}", part.bytes),
+        length => format!("it has {length} bytes instead of {}", part.bytes),
     };
     Err(BackupError::Damaged { place, what })
 }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn events_can_be_restored_from_the_oldest_backup_on_which_the_others_follow_without_a_gap() {
+    fn events_are_restorable_from_the_oldest_backup_that_others_follow_without_a_gap() {
         // For each backup: the hour, the first event that can be restored, and the last one. Then the expected hour.
         for (backups, expected) in [
             (&[][..], 0),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_goes_when_the_next_one_has_every_moment_that_is_kept() {
+    fn a_backup_is_removed_when_the_next_one_covers_the_retention_period() {
         let keep = Duration::from_secs(24 * 3_600);
         for (hours, now, expected) in [
             (&[][..], 100, 0),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_backup_needs_is_removed_unless_a_failed_run_has_just_stored_it() {
+    fn unreferenced_parts_are_removed_unless_a_failed_run_just_stored_them() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("file://{}", directory.path().display()).parse().unwrap();
         let store = Store::open(&url, true).unwrap();

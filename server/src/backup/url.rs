@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_and_shown() {
+    fn backup_urls_are_parsed_and_displayed() {
         for (text, shown) in [
             ("file:///var/backups/tidewire", "file:///var/backups/tidewire"),
             ("s3://bucket", "s3://bucket"),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_refused() {
+    fn invalid_backup_urls_are_refused() {
         for text in [
             "",
             "/var/backups",

@@ -105,7 +105,8 @@ fn inspect(archive: &ReadOnlyArchive, json: bool) -> Result<ExitCode, ArchiveErr
     terminal::print_line(&format!("through:    event {}", totals.through));
     terminal::print_line(&format!("posts:      {}, tombstones included", totals.posts));
     terminal::print_line(&format!("outboxes:   {}, with {} entries", archived_counts.len(), totals.entries));
-    let checksums = if archive.has_checksums() { "of every page, in archive.sums" } else { "none; a start makes them" };
+    let checksums =
+        if archive.has_checksums() { "of every page, in archive.sums" } else { "none; the next start writes them" };
     terminal::print_line(&format!("checksums:  {checksums}"));
     Ok(ExitCode::SUCCESS)
 }
@@ -115,7 +116,7 @@ fn verify(archive: &ReadOnlyArchive, json: bool) -> Result<ExitCode, ArchiveErro
     let counted: u64 = archived_counts.iter().map(|(_, archived_counts)| entries(archived_counts)).sum();
     let mut findings = Vec::new();
     if counted != totals.entries {
-        findings.push(format!("{counted} entries of outboxes are counted, and {} are there", totals.entries));
+        findings.push(format!("{counted} entries of outboxes are counted, but {} exist", totals.entries));
     }
     let report = |findings: &mut Vec<String>| {
         // Print findings at once, because a damaged archive may have very many.
@@ -144,7 +145,7 @@ fn verify(archive: &ReadOnlyArchive, json: bool) -> Result<ExitCode, ArchiveErro
         terminal::print_json(&figures);
     } else if is_good {
         let unchecked =
-            if archive.has_checksums() { "" } else { "; its pages have no checksums, so that not all damage shows" };
+            if archive.has_checksums() { "" } else { "; its pages have no checksums, so damage may be missed" };
         terminal::print_line(&format!(
             "good: {outboxes} outboxes, {counted} entries, {posts} posts, event {through}{unchecked}"
         ));
@@ -226,7 +227,7 @@ impl Outbox {
                 Ok(()) => return,
                 Err(why) => why,
             },
-            Ok(None) => "it is not there".to_owned(),
+            Ok(None) => "it does not exist".to_owned(),
             Err(cause) => cause.with_sources(),
         };
         self.gone += 1;
@@ -243,7 +244,7 @@ impl Outbox {
             let lost = counted.saturating_sub(*listed);
             findings.push(format!("{source}: {lost} of {counted} entries cannot be listed, {between}: {cause}"));
         } else if *listed != counted {
-            findings.push(format!("{source}: {listed} entries are there, and {counted} are counted"));
+            findings.push(format!("{source}: {counted} entries are counted, but {listed} exist"));
         }
         if *gone > 0 {
             findings.push(format!("{source}: {gone} of {listed} posts cannot be read"));

@@ -20,10 +20,10 @@ pub(crate) struct Backup {
     /// Data directory; no server may use it at the same time
     #[arg(value_name = "DIR", required_unless_present = "data_dir")]
     dir: Option<PathBuf>,
-    /// The same, as the option of `serve`
+    /// The same directory, as an option like that of `serve`
     #[arg(long, value_name = "DIR", conflicts_with = "dir")]
     data_dir: Option<PathBuf>,
-    /// Store for the backup; the environment has the credentials of S3
+    /// Store for the backup; the credentials of S3 come from the environment
     #[arg(long, value_name = "URL")]
     to: BackupUrl,
 }

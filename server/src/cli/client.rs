@@ -35,8 +35,7 @@ const OVERLOAD_CODES: [&str; 4] = ["overloaded", "rate_limited", "too_many_conne
 const NOBODY_THERE: &str = "; is `tidewire serve` running there?";
 
 /// The detail for a missing key. It replaces the server's text, which names a header that the command line cannot set.
-const KEY_MISSING: &str =
-    "the server wants a key or a token: --key-file FILE names a file with one, or TIDEWIRE_KEY has it";
+const KEY_MISSING: &str = "the server requires a key or a token: pass it with --key-file FILE, or set TIDEWIRE_KEY";
 
 /// A client that sends JSON to a server.
 #[derive(Clone)]
@@ -67,8 +66,8 @@ pub enum ClientError {
     },
     /// A request that must not be repeated was sent, and there is no answer.
     #[error(
-        "no answer from {server}: {cause}; nobody knows whether it was done, so look before you try again; with --id, a post that is \
-         sent twice is published once"
+        "no answer from {server}: {cause}; the request may be done or not, so check before you retry; with --id, a retried post is \
+         published once"
     )]
     OutcomeUnknown {
         /// The address of the server.
@@ -77,7 +76,7 @@ pub enum ClientError {
         cause: Box<ureq::Error>,
     },
     /// The server has accepted a stream of events, but sends none.
-    #[error("no answer from {server}: timeout, since no event has come for {time:?}")]
+    #[error("no answer from {server}: timeout, no event for {time:?}")]
     Silent {
         /// The address of the server.
         server: String,
@@ -95,7 +94,7 @@ pub enum ClientError {
         refused: Box<Refused>,
     },
     /// The answer is not from a Tidewire server.
-    #[error("{server} answered {status}, which is no answer of a Tidewire server: {text}")]
+    #[error("{server} answered {status}, which is not an answer of a Tidewire server: {text}")]
     Foreign {
         /// The address of the server.
         server: String,
@@ -121,7 +120,7 @@ pub(super) fn advice_of_certificate(cause: &ureq::Error, has_ca_file: bool) -> O
     Some(match (cause.contains("UnknownIssuer"), has_ca_file) {
         // With `--ca-file`, the error itself is clear.
         _ if cause.contains("CaUsedAsEndEntity") => {
-            "; the certificate is one of an authority, as `openssl req -x509` makes it: --ca-file names a file with it"
+            "; the server has a CA certificate, as `openssl req -x509` makes it: pass it with --ca-file"
         }
         (true, false) => "; --ca-file names the certificates to trust",
         (true, true) => "; its signer is not in the file of --ca-file",
@@ -295,7 +294,7 @@ impl Client {
         if status == 200 {
             let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
             if !kind.starts_with("text/event-stream") {
-                return Err(self.foreign(status, &format!("{kind:?} is no stream of events")));
+                return Err(self.foreign(status, &format!("{kind:?} is not a stream of events")));
             }
             return Ok(Ok(Box::new(response.into_body().into_reader())));
         }
@@ -451,7 +450,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_waits_while_the_server_has_no_room() {
+    fn the_client_retries_while_the_server_is_overloaded() {
         let client = scripted(&[
             "HTTP/1.1 503 x\r\nRetry-After: 0\r\nConnection: close\r\n\r\n{\"code\":\"overloaded\",\"detail\":\"full\"}",
             "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
@@ -460,7 +459,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_must_not_be_done_twice_is_not_called_unreachable_after_it_was_sent() {
+    fn a_request_that_must_not_repeat_has_an_unknown_outcome_once_sent() {
         const CUT: &str = "HTTP/1.1 201 x\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{";
         for answer in [&[""], &[CUT]] {
             let client = scripted(answer);
@@ -472,7 +471,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_strangers_and_from_nobody() {
+    fn refusals_foreign_servers_and_unreachable_servers_are_distinguished() {
         const REFUSED: &str = "HTTP/1.1 422 x\r\nConnection: close\r\n\r\n\
             {\"code\":\"c\",\"detail\":\"d\",\"errors\":[{\"index\":3,\"code\":\"c\",\"detail\":\"e\"}]}";
         let client = scripted(&[REFUSED, "HTTP/1.1 500 x\r\nConnection: close\r\n\r\n<html>"]);

@@ -240,7 +240,7 @@ pub(crate) struct Init {
     #[arg(long, value_name = "DURATION")]
     log_retention: Option<DurationArg>,
 
-    /// Partitions that readers are shared out by; cannot be changed later
+    /// Number of partitions of the readers; cannot be changed later
     #[arg(long, value_name = "PARTITIONS", default_value_t = PARTITIONS)]
     partitions: u32,
 
@@ -248,7 +248,7 @@ pub(crate) struct Init {
     #[command(flatten)]
     archive: ClusterArchive,
 
-    /// Begin with the state in this directory, which `tidewire restore` has made, or which was that of a node: for a cluster whose log is lost
+    /// Directory with the initial state, from `tidewire restore` or a node; for a cluster whose log is lost
     #[arg(long, value_name = "DIR", requires = "data_dir")]
     from_snapshot: Option<PathBuf>,
 
@@ -305,8 +305,8 @@ impl Init {
 fn with_advice(cause: LogError, directory: Option<&Path>) -> Box<dyn std::error::Error> {
     match (&cause, directory) {
         (LogError::Unavailable(_), Some(directory)) => format!(
-            "{cause}. The log may have it later: keep the directory {}, and start the first node with it. If the node says that the log is \
-             empty, delete the topic and the directory, and repeat this command",
+            "{cause}. The log may store it later: keep the directory {}, and start the first node with it. If the node reports that the \
+             log is empty, delete the topic and the directory, and repeat this command",
             directory.display()
         )
         .into(),
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn properties_are_separated_by_semicolons_that_no_backslash_precedes() {
+    fn properties_are_separated_by_unescaped_semicolons() {
         for (text, expected) in [
             ("", &[][..]),
             (" ; ;", &[]),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_may_delete_records_before_they_are_copied_is_warned_of() {
+    fn a_log_that_may_delete_records_before_they_are_copied_causes_a_warning() {
         let for_ever = TopicSettings::for_replicas(3);
         let for_three_hours = TopicSettings::for_replicas(3).with_retention(Duration::from_secs(3 * 3600));
         for (topic, every_seconds, is_warned_of) in
@@ -351,10 +351,10 @@ mod tests {
     }
 
     #[test]
-    fn a_first_record_that_the_log_may_have_later_is_no_reason_to_delete_the_data_directory() {
+    fn an_unconfirmed_first_record_advises_to_keep_the_data_directory() {
         let directory = Some(Path::new("/first"));
         let late = with_advice(LogError::Unavailable("no answer".to_owned()), directory).to_string();
-        assert!(late.starts_with("no answer") || late.contains("no answer. The log may have it later"), "{late}");
+        assert!(late.starts_with("no answer") || late.contains("no answer. The log may store it later"), "{late}");
         assert!(late.contains("keep the directory /first"), "{late}");
         let used = LogError::Setup("in use".to_owned());
         assert_eq!(with_advice(used.clone(), directory).to_string(), used.to_string());

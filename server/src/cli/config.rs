@@ -97,7 +97,7 @@ impl Check {
         let variables = std::env::vars_os().filter_map(|(variable, _)| variable.into_string().ok());
         warnings.extend(variables.filter_map(|variable| renamed("variable", &variable)));
         warnings.extend(misspelt_variables().into_iter().map(|(variable, meant)| {
-            format!("the variable {variable} is no setting, and is ignored; the nearest is {meant}")
+            format!("the variable {variable} is not a setting, and is ignored; the nearest is {meant}")
         }));
         for text in warnings {
             match self.json {
@@ -210,7 +210,7 @@ fn directory_or_ancestor(directory: &Path) -> Result<&Path, String> {
         let shown = if place.as_os_str().is_empty() { Path::new(".") } else { place };
         match fs::metadata(shown) {
             Ok(found) => break found,
-            Err(_) if shown.is_symlink() => return Err(format!("{} is a link to nothing", shown.display())),
+            Err(_) if shown.is_symlink() => return Err(format!("{} is a broken symbolic link", shown.display())),
             Err(cause) if matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
             Err(cause) => return Err(format!("{}: {cause}", shown.display())),
         }
@@ -218,7 +218,7 @@ fn directory_or_ancestor(directory: &Path) -> Result<&Path, String> {
     };
     let shown = if place.as_os_str().is_empty() { Path::new(".") } else { place };
     if !found.is_dir() {
-        return Err(format!("{} is no directory", shown.display()));
+        return Err(format!("{} is not a directory", shown.display()));
     }
     match may_write(shown, place == directory) {
         Ok(()) => Ok(place),

@@ -118,7 +118,7 @@ fn introduce(world: &DemoWorld, listen: SocketAddr, has_keys: bool) {
     terminal::print_line(&format!(
         "\
 The console: http://{listen}{OVERVIEW}
-A reader with much to show: http://{listen}/console/readers?user={reader}
+A reader with a full feed: http://{listen}/console/readers?user={reader}
 
 It is a small world, in which {PEOPLE} people publish, read, follow, mute and watch. {celebrity} is a celebrity, whose posts are pulled: here above
 {CELEBRITY_FOLLOWERS} followers, with `tidewire serve` above 10,000. A third of the people never read, so nothing is pushed to them; about

@@ -18,8 +18,8 @@ pub(crate) struct Export {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Store with the backups of a server, which may run: the newest backup is restored into a temporary directory, and exported. The
-    /// environment has the credentials of S3, and TMPDIR names another place for the directory
+    /// Store with the backups of a server, which may be running: the newest backup is restored into a temporary directory (in TMPDIR) and
+    /// exported. The credentials of S3 come from the environment
     #[arg(long, value_name = "URL")]
     from: Option<BackupUrl>,
 
@@ -33,7 +33,7 @@ impl Export {
         // Without this check, the error would come only after all data is loaded.
         if self.out.is_file() {
             return Err(
-                format!("cannot create {}: the file exists; nothing is written over", self.out.display()).into()
+                format!("cannot create {}: the file exists; files are not overwritten", self.out.display()).into()
             );
         }
         let line = terminal::changing_line();

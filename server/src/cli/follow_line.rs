@@ -24,10 +24,10 @@ pub(crate) struct Edge {
 /// The third word of a line with a hidden edge, which is in no list and no count.
 const HIDDEN: &str = "hidden";
 
-const HEADER: &str = "names of columns, skipped";
+const HEADER: &str = "column names, skipped";
 const TIME: &str = "with the time of the follow, which is not imported";
 const LIKE_A_HEADER: &str =
-    "used as an edge, though it is like names of columns: those are `follower` and `source`, apart by a comma or a tab";
+    "used as an edge, though it resembles column names (`follower` and `source`, separated by a comma or a tab)";
 
 const IF_AN_EDGE: &str = "or if this line is an edge, write it with spaces, not commas or tabs";
 
@@ -229,7 +229,7 @@ impl Header {
         let mut columns = Vec::with_capacity(names.len());
         for name in &names {
             let why = || {
-                format!("column {name:?} is not known: rename or remove it, {IF_AN_EDGE}; known are {}", known_names())
+                format!("unknown column {name:?}: rename or remove it, {IF_AN_EDGE}; known columns: {}", known_names())
             };
             columns.push(column(name).ok_or_else(|| Unusable::File(why()))?);
         }
@@ -240,7 +240,7 @@ impl Header {
             [1, 0, 1] => Some(Column::Source),
             _ => {
                 let why = format!(
-                    "the columns {names:?} do not say who follows whom: name one follower and one source, {IF_AN_EDGE}"
+                    "the columns {names:?} do not define an edge: name one follower and one source, {IF_AN_EDGE}"
                 );
                 return Err(Unusable::File(why));
             }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_are_read_whatever_separates_them() {
+    fn edges_are_read_with_any_separator() {
         for text in ["a b", "a\tb", "a,b", "a;b", " a ,  b # c", "a b #", "\"a\",\"b\"", "a,b,"] {
             assert_eq!(read(&[text]), (vec!["a>b".to_owned()], vec![]), "{text:?}");
         }
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_read_as_they_are_written_whatever_names_of_tags_have() {
+    fn ids_are_read_as_written_even_with_special_characters_in_tag_names() {
         for name in [
             "tag:c#",
             "tag:#1",
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_follow_is_skipped_and_counted() {
+    fn the_time_of_a_follow_is_ignored_and_counted() {
         for time in [
             "2024-01-01T10:00:00Z",
             "2024-01-01T10:00:00.123456+02:00",
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_columns_say_their_order() {
+    fn column_names_determine_the_column_order() {
         for (header, line) in [
             ("follower,source", "a,b"),
             ("source,follower", "b,a"),
@@ -422,32 +422,32 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_not_understood_refuses_the_file() {
+    fn a_file_with_an_unknown_header_is_refused() {
         for (header, why) in [
-            ("follower,source,weight", "column \"weight\" is not known"),
-            ("id,follower_id,followee_id", "column \"id\" is not known"),
-            ("source,target", "the columns [\"source\", \"target\"] do not say who follows whom"),
-            ("source_id,target_id", "the columns [\"source_id\", \"target_id\"] do not say who follows whom"),
-            ("src,dst", "the columns [\"src\", \"dst\"] do not say who follows whom"),
-            ("Source\tDestination", "the columns [\"Source\", \"Destination\"] do not say who follows whom"),
-            ("src,dst,weight", "column \"weight\" is not known"),
+            ("follower,source,weight", "unknown column \"weight\""),
+            ("id,follower_id,followee_id", "unknown column \"id\""),
+            ("source,target", "the columns [\"source\", \"target\"] do not define an edge"),
+            ("source_id,target_id", "the columns [\"source_id\", \"target_id\"] do not define an edge"),
+            ("src,dst", "the columns [\"src\", \"dst\"] do not define an edge"),
+            ("Source\tDestination", "the columns [\"Source\", \"Destination\"] do not define an edge"),
+            ("src,dst,weight", "unknown column \"weight\""),
             ("follower_id,follower_name,source", "the columns [\"follower_id\", \"follower_name\", \"source\"] do not"),
-            ("follower,since", "the columns [\"follower\", \"since\"] do not say who follows whom"),
-            ("user,bob", "column \"bob\" is not known"),
-            ("user_id,friend_id", "column \"friend_id\" is not known"),
-            ("follower,artist", "column \"artist\" is not known"),
-            ("fan;artist;created_at", "column \"fan\" is not known"),
-            ("fan,hidden", "column \"fan\" is not known"),
-            ("follower,artist,hidden", "column \"artist\" is not known"),
-            ("followed_by,who", "column \"followed_by\" is not known"),
-            ("Person,IsFollowing", "column \"Person\" is not known"),
-            ("who-follows\twhom", "column \"who-follows\" is not known"),
-            ("fanId,artistID", "column \"fanId\" is not known"),
-            ("fan_id,artist_name,hidden", "column \"fan_id\" is not known"),
-            ("Fan Username,Artist Username", "column \"Fan Username\" is not known"),
-            ("\"id\",\"name\"", "column \"id\" is not known"),
-            ("id_1,id_2", "column \"id_1\" is not known"),
-            ("user,user_id", "the columns [\"user\", \"user_id\"] do not say who follows whom"),
+            ("follower,since", "the columns [\"follower\", \"since\"] do not define an edge"),
+            ("user,bob", "unknown column \"bob\""),
+            ("user_id,friend_id", "unknown column \"friend_id\""),
+            ("follower,artist", "unknown column \"artist\""),
+            ("fan;artist;created_at", "unknown column \"fan\""),
+            ("fan,hidden", "unknown column \"fan\""),
+            ("follower,artist,hidden", "unknown column \"artist\""),
+            ("followed_by,who", "unknown column \"followed_by\""),
+            ("Person,IsFollowing", "unknown column \"Person\""),
+            ("who-follows\twhom", "unknown column \"who-follows\""),
+            ("fanId,artistID", "unknown column \"fanId\""),
+            ("fan_id,artist_name,hidden", "unknown column \"fan_id\""),
+            ("Fan Username,Artist Username", "unknown column \"Fan Username\""),
+            ("\"id\",\"name\"", "unknown column \"id\""),
+            ("id_1,id_2", "unknown column \"id_1\""),
+            ("user,user_id", "the columns [\"user\", \"user_id\"] do not define an edge"),
         ] {
             let (read, notes) = read(&[header]);
             assert!(read[0].starts_with(&format!("file: {why}")), "{header:?}: {read:?}");
@@ -455,14 +455,14 @@ mod tests {
             assert_eq!(notes, [], "{header:?}");
         }
         assert!(read(&["fan_id,artist_id"]).0[0].ends_with(
-            "; known are follower, from; source, followee, followed, \
+            "; known columns: follower, from; source, followee, followed, \
             following, to, target, src, dst, destination; user; hidden, ishidden; since, createdat, followedat, time, \
             timestamp, date"
         ));
     }
 
     #[test]
-    fn users_may_be_called_as_columns_are() {
+    fn users_may_have_the_names_of_columns() {
         assert_eq!(
             read(&["follower source", "a b"]),
             (vec!["follower>source".into(), "a>b".into()], vec![(LIKE_A_HEADER, 1)])

@@ -33,7 +33,7 @@ impl FoundedState {
     pub(super) fn load(from: &Path, directory: &Path) -> Result<Self, Box<dyn Error>> {
         // Check this first, because opening a directory creates it.
         if !from.is_dir() {
-            return Err(format!("{} is no directory", from.display()).into());
+            return Err(format!("{} is not a directory", from.display()).into());
         }
         let open = |path: &Path| {
             let files =

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_on_all_addresses_is_asked_on_loopback() {
+    fn a_server_on_all_addresses_is_checked_on_loopback() {
         let cases = [
             ("127.0.0.1:8080", false, "http://127.0.0.1:8080"),
             ("0.0.0.0:8443", true, "https://127.0.0.1:8443"),

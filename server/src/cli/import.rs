@@ -166,7 +166,7 @@ impl Local {
         let served = thread.join();
         engine.shutdown();
         served.map_err(|_| "the server inside the import crashed")??;
-        let taken = taken.map_err(|cause| format!("imported, and kept in the journal; but {cause}"))?;
+        let taken = taken.map_err(|cause| format!("imported and stored in the journal, but {cause}"))?;
         let SnapshotTaken { file, sequence, bytes, .. } = taken;
         match json {
             true => terminal::print_json(&json!({"snapshot": {"file": file, "sequence": sequence, "bytes": bytes}})),

@@ -21,8 +21,8 @@ use tidewire::limits::{BULK_REQUEST_BYTES_MAX, FOLLOWS_PER_REQUEST_MAX};
 /// Arguments of `tidewire import follows`.
 #[derive(Debug, clap::Args)]
 pub struct ImportFollows {
-    /// `follower source` in each line, apart by tab, comma or spaces; a third word `hidden` makes a hidden follow; # begins a
-    /// comment; CSV may begin with names of columns; .gz too; - is the standard input
+    /// File with `follower source` in each line, separated by a tab, a comma or spaces; a third word `hidden` makes a hidden follow; #
+    /// begins a comment; CSV may begin with column names; .gz too; - is standard input
     file: PathBuf,
 
     #[command(flatten)]
@@ -78,7 +78,7 @@ impl Item for NumberedEdge {
     const WHAT: &'static str = "edges";
     const PER_REQUEST_MAX: usize = FOLLOWS_PER_REQUEST_MAX;
     const REQUEST_BYTES_MAX: usize = BULK_REQUEST_BYTES_MAX;
-    const REPEATED: &'static str = "with the same edge as an earlier line, of which the last counts";
+    const REPEATED: &'static str = "with the same edge as an earlier line; the last line counts";
 
     fn line(&self) -> u64 {
         self.line

@@ -71,7 +71,7 @@ impl Item for NumberedPost {
     const WHAT: &'static str = "posts";
     const PER_REQUEST_MAX: usize = POSTS_PER_REQUEST_MAX;
     const REQUEST_BYTES_MAX: usize = BATCH_BYTES_MAX;
-    const REPEATED: &'static str = "with the same id as an earlier line, whose post is the one to exist";
+    const REPEATED: &'static str = "with the same id as an earlier line; the first post is published";
 
     fn line(&self) -> u64 {
         self.line
@@ -102,14 +102,13 @@ impl Format for PostLines {
         }
         let has_begun = std::mem::replace(&mut self.has_begun, true);
         if !has_begun && begins.starts_with('[') {
-            let why = "expected one post a line (NDJSON), found an array; `jq -c '.[]'` makes lines of it";
+            let why = "expected one post a line (NDJSON), found an array; convert it with `jq -c '.[]'`";
             return Err(Unusable::File(why.to_owned()));
         }
         // In a batch, invalid JSON would make the other posts unreadable.
         let checked = serde_json::from_str::<&RawValue>(&text);
         if !has_begun && checked.is_err() && !begins.starts_with('{') {
-            let why =
-                "expected one post a line (NDJSON), found something else; docs/tools.md makes lines of a CSV file";
+            let why = "expected one post a line (NDJSON), found something else; docs/tools.md shows how to convert CSV";
             return Err(Unusable::File(why.to_owned()));
         }
         checked.map_err(|cause| format!("expected a post as JSON on one line: {cause}"))?;
@@ -187,8 +186,8 @@ impl PostSender {
             return String::new();
         }
         format!(
-            "; line {undone} is the first that is not done, and line {last} the last that was sent; to go on, import again from line {undone} \
-             on: posts with an `id` or `external_id` are not published twice, but those without one that were published already are"
+            "; line {undone} is the first line that is not imported, and line {last} the last that was sent; to continue, import again from \
+             line {undone}: posts with an `id` or `external_id` are not published twice, but published posts without one are"
         )
     }
 
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_posts_that_are_refused_for_now_are_sent_again() {
+    fn only_temporarily_refused_posts_are_sent_again() {
         const PARTLY: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"posts\":[\
             {\"created\":true,\"post\":{\"id\":\"1\"}},\
             {\"problem\":{\"status\":503,\"code\":\"overloaded\",\"detail\":\"d\",\"retry_after\":0}},\
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_may_send_no_batch_sends_its_posts_one_by_one() {
+    fn with_a_token_that_may_not_send_batches_posts_are_sent_one_by_one() {
         const CREATED: &str = "HTTP/1.1 201 x\r\nConnection: close\r\n\r\n{\"id\":\"7\"}";
         const HIDDEN: &str = "HTTP/1.1 200 x\r\nConnection: close\r\n\r\n{\"id\":\"7\"}";
         let (ended, counts, bodies) =
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_stops_where_nobody_knows_whether_a_post_without_id_is_published() {
+    fn an_import_stops_at_a_post_without_id_whose_outcome_is_unknown() {
         const UNKNOWN: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"posts\":[\
             {\"created\":true,\"post\":{\"id\":\"1\"}},\
             {\"problem\":{\"status\":503,\"code\":\"outcome_unknown\",\"detail\":\"d\",\"retry_after\":0}}]}";
@@ -366,7 +365,7 @@ mod tests {
         let (ended, counts, _) = sent(&[UNKNOWN], &[r#"{"id":"1"}"#, "{}"]);
         let stopped = ended.unwrap_err();
         assert!(matches!(&stopped.cause, StopCause::Refused(refused) if refused.code == OUTCOME_UNKNOWN), "{stopped}");
-        assert!(stopped.place.starts_with("; line 2 is the first that is not done"), "{stopped}");
+        assert!(stopped.place.starts_with("; line 2 is the first line that is not imported"), "{stopped}");
         assert_eq!(counts, [1, 0, 0]);
         for (lines, is_unknown) in [([r#"{"id":"1"}"#, "{}"], true), ([r#"{"id":"1"}"#, r#"{"id":"2"}"#], false)] {
             let Err(Stopped { cause: StopCause::NoAnswer(cause), .. }) = sent(&[CUT], &lines).0 else {
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_json_is_refused_before_it_spoils_a_batch() {
+    fn a_line_that_is_not_json_is_refused_before_its_batch_is_sent() {
         let parsed = |text: &str| {
             let line = InputLine { number: 1, text: Ok(text.to_owned()) };
             PostLines { has_begun: true }.parse(line, &mut Report::begin())
@@ -400,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_is_taken_out_and_the_rest_stays_as_it_was_written() {
+    fn the_hidden_field_is_removed_and_the_rest_stays_as_written() {
         let json = r#"{"hidden": true, "author":"a","body":{ "n": 1.50, "hidden":true }}"#;
         assert_eq!(without_hidden(json).unwrap(), r#"{"author":"a","body":{ "n": 1.50, "hidden":true }}"#);
     }

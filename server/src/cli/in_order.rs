@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_ends_where_it_is_full_and_where_nothing_was_read() {
+    fn a_batch_ends_when_it_is_full_or_nothing_more_was_read() {
         for (items, expected) in [
             (&[2, 4, 2, 4, 2][..], &[&[2, 4, 2, 4][..], &[2]][..]),
             (&[8, 12, 2], &[&[8, 12], &[2]]),

@@ -95,7 +95,7 @@ fn settings_text(listen: SocketAddr, directory: &Path, access: &Path, data: &Pat
          access = {access}\n\
          data-dir = {data}\n\
          \n\
-         # TLS. Without it a proxy has to encrypt what comes from other machines.\n\
+         # TLS. Without it, a proxy must encrypt connections from other machines.\n\
          # tls-cert = {certificate}\n\
          # tls-key = {key}\n"
     ))
@@ -113,11 +113,11 @@ fn next_steps(listen: SocketAddr, settings: &Path, metrics: &Path) -> String {
     let to_others = if listen.ip().is_loopback() {
         "The server will answer this machine only. For others, change `listen`, and add TLS or a proxy."
     } else {
-        "The server will answer other machines. Add TLS (tls-cert, tls-key), or a proxy that has it."
+        "The server will answer other machines. Add TLS (tls-cert, tls-key), or a proxy with TLS."
     };
     format!(
         "\nNext:\n  \
-         1. Keep the key where your backend finds it; below it is $KEY.\n  \
+         1. Store the key for your backend; below it is $KEY.\n  \
          2. tidewire serve --config {settings}\n  \
          3. curl -H \"Authorization: Bearer $KEY\" http://{address}/v1/stats\n  \
          4. Console: http://{address}/console   Prometheus: the key in {metrics}\n\
@@ -143,7 +143,8 @@ fn write_all(files: &[Planned]) -> Result<(), String> {
                 let _ = fs::remove_file(&written.path);
             }
             let is_there = cause.kind() == io::ErrorKind::AlreadyExists;
-            let hint = if is_there { "; nothing is written over: move it away, or name another directory" } else { "" };
+            let hint =
+                if is_there { "; files are not overwritten: move it away, or name another directory" } else { "" };
             return Err(format!("cannot create {}: {cause}{hint}", file.path.display()));
         }
     }

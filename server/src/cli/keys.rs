@@ -70,7 +70,7 @@ struct SignedBy {
 /// Arguments of `tidewire key`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The key goes to the standard output, and its entry into the access file, or to the standard error:\n  (umask 077; tidewire key backend --access access.toml > backend.key)\nNames in an access file must differ, so the key that replaces another one gets a name of its own."
+    after_help = "The key goes to the standard output, and its entry into the access file, or to the standard error:\n  (umask 077; tidewire key backend --access access.toml > backend.key)\nNames in an access file must differ, so give a key that replaces another one a new name."
 )]
 pub(crate) struct Key {
     /// Name of the key in the access file
@@ -136,7 +136,7 @@ impl Key {
         // The entry goes to the other stream, so that `> backend.key` writes only the key, and `2>> access.toml` never writes it.
         let is_seen = stdout().is_terminal() && stderr().is_terminal();
         if is_seen {
-            terminal::warn("The key, which is kept nowhere and not shown again:");
+            terminal::warn("The key, which is not stored and not shown again:");
         }
         terminal::print_line(&key);
         if self.access.is_none() {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_the_whole_file_or_refused() {
+    fn a_secret_is_the_complete_file_or_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for (bytes, is_read) in [(8, true), (SECRET_FILE_BYTES_MAX, true), (SECRET_FILE_BYTES_MAX + 1, false)] {
             let text = format!("{}\n", "k".repeat(bytes as usize - 1));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_a_line_and_other_encodings_are_named() {
+    fn byte_order_marks_are_stripped_and_other_encodings_are_refused() {
         let expected = [(1, Ok("a".to_owned())), (2, Ok("b".to_owned())), (3, Ok("c\u{feff}".to_owned()))];
         assert_eq!(texts(Lines::of("\u{feff}a\r\n\u{feff}b\nc\u{feff}".as_bytes())), expected);
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_numbered_whatever_they_end_with() {
+    fn lines_are_numbered_with_any_line_ending() {
         let expected = [(1, Ok("a".to_owned())), (2, Ok(String::new())), (3, Ok("b".to_owned()))];
         assert_eq!(texts(Lines::of(b"a\r\n\nb")), expected);
         assert_eq!(texts(Lines::of(b"a\n\nb\n")), expected);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_known_by_its_first_bytes() {
+    fn gzip_is_detected_by_its_magic_bytes() {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         packed.write_all(b"a\nb\n").unwrap();
         let packed: &'static [u8] = packed.finish().unwrap().leak();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_does_not_hide_the_next() {
+    fn an_invalid_line_does_not_hide_the_next_one() {
         let longest = "x".repeat(LINE_BYTES_MAX);
         let text: &'static str = format!("{longest}\n{longest}y\nz\n").leak();
         let lines = texts(Lines::of(text.as_bytes()));

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_limits_fit_into_the_memory_and_given_ones_are_warned_of() {
+    fn default_limits_fit_into_memory_and_larger_given_limits_cause_a_warning() {
         let gib = |number: u64| number << 30;
         let limits = |settings: &Settings| {
             let config = settings.engine().unwrap();

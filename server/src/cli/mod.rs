@@ -207,7 +207,7 @@ pub fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn reword_foreign_file(outcome: Outcome) -> Outcome {
     outcome.map_err(|cause| match cause.downcast_ref::<StorageError>() {
         Some(StorageError::Foreign { place, what }) => {
-            format!("{place} is no Tidewire {what}: it does not begin as one").into()
+            format!("{place} is not a Tidewire {what} (bad magic bytes)").into()
         }
         _ => cause,
     })

@@ -92,13 +92,13 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.archive_ttl.is_some() {
         return refuse(
             "archive-ttl",
-            "is for a server on one machine: the archive of a cluster has what is in memory, too, and would lose it there",
+            "is for a server on one machine: the archive of a cluster also has the posts in memory, and would lose them",
         );
     }
     if settings.backup_to.is_some() && settings.data_dir.is_none() {
         return refuse(
             "backup-to",
-            "needs --data-dir on a node of a cluster: what is copied begins with a snapshot of the node",
+            "needs --data-dir on a node of a cluster: each backup begins with a snapshot of the node",
         );
     }
     if settings.backup_keep.is_some_and(|kept| kept.0 < BACKUP_KEEP_MIN) {
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_of_a_server_on_one_machine_are_refused() {
+    fn single_server_settings_are_refused() {
         let repair = Settings { repair: true, ..Settings::default() };
         let archive = |url: &str| Settings { archive: Some(url.to_owned()), ..Settings::default() };
         let expiring = Settings { archive_ttl: Some("7d".parse().unwrap()), ..archive("cassandra://127.0.0.1/feeds") };
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_read_in_order_and_a_silent_sender_is_given_up() {
+    fn pieces_are_read_in_order_and_a_silent_sender_is_abandoned() {
         let (sender, received) = crossbeam_channel::bounded(PIECES_AHEAD);
         let mut pieces = Pieces { received, piece: Vec::new(), taken: 0, silence_max: Duration::from_millis(1) };
         sender.send(Ok(b"first ".to_vec())).unwrap();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_snapshot_is_taken_and_the_key_is_sent_to_no_other_address() {
+    fn only_snapshot_responses_are_accepted_and_redirects_do_not_receive_the_key() {
         let answer = |status: &str, header: &str, body: &str| {
             let bytes = body.len();
             format!("HTTP/1.1 {status}\r\ncontent-length: {bytes}\r\nconnection: close\r\n{header}\r\n{body}")
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_comes_over_tls_from_a_node_whose_certificate_is_in_the_file_also_if_it_is_one_of_an_authority() {
+    fn a_snapshot_is_fetched_over_tls_only_from_a_node_with_a_trusted_certificate() {
         let issue = || {
             let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
             params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

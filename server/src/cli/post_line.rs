@@ -63,7 +63,7 @@ impl<'a> PostLine<'a> {
             author: parts.sources.first().map_or("", |author| author.as_str()),
             published_at: published_at.to_string(),
             kind: parts.kind,
-            body: body(parts.body).map_err(|cause| format!("the body of post {id} is no JSON: {cause}"))?,
+            body: body(parts.body).map_err(|cause| format!("the body of post {id} is not JSON: {cause}"))?,
             tags: members.iter().filter_map(|source| source.tag_name()).collect(),
             topic: members.iter().find_map(|source| source.topic_name()),
             repost_of: parts.repost_of.map(|id| id.to_string()),

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_done_is_counted_and_moves_the_bar() {
+    fn completed_items_are_counted_and_advance_the_progress_bar() {
         let bar = ProgressBar::with_draw_target(Some(10), indicatif::ProgressDrawTarget::hidden());
         let mut progress = Progress::new(bar.clone(), "edges");
         progress.add(3, 1);

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_can_be_written_and_a_file_outlives_its_name() {
+    fn writes_are_refused_and_an_open_file_survives_its_removal() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a");
         fs::write(&path, "text").unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_no_file() {
+    fn opening_a_directory_or_a_missing_file_fails() {
         let directory = tempfile::tempdir().unwrap();
         assert!(ReadOnly::file(directory.path()).is_err());
         assert!(ReadOnly::file(&directory.path().join("missing")).is_err());

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_phase_the_bytes_and_the_events_are_told_until_it_has_ended() {
+    fn phase_bytes_and_events_are_reported_until_the_recovery_ends() {
         let (progress, mut all) = (RecoveryProgress::default(), Vec::new());
         let (recovering, ended) = crossbeam_channel::bounded(0);
         let mut recovering = Some(recovering);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_refused_lines_are_kept_and_all_counted() {
+    fn the_first_refused_lines_are_listed_and_all_are_counted() {
         let mut all = Report::begin();
         for part in 0..4 {
             let mut report = Report::begin();

@@ -14,7 +14,7 @@ use tidewire::clock::UnixMicros;
 /// Arguments of `tidewire restore`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Restore {
-    /// Store with the backups; the environment has the credentials of S3
+    /// Store with the backups; the credentials of S3 come from the environment
     #[arg(long, value_name = "URL")]
     from: BackupUrl,
     /// Data directory to create; it must be empty or not exist

@@ -51,8 +51,9 @@ impl FromStr for ServerUrl {
                 let is_whole = parsed.authority().is_some_and(|authority| !authority.as_str().ends_with(':'));
                 is_whole && matches!(parsed.scheme_str(), Some("http" | "https"))
             });
-        let wrong =
-            || format!("{text:?} is no address of a server; write it as https://feeds.example.org or localhost:8080");
+        let wrong = || {
+            format!("{text:?} is not the address of a server; write it as https://feeds.example.org or localhost:8080")
+        };
         if is_url { Ok(Self(url)) } else { Err(wrong()) }
     }
 }
@@ -93,7 +94,7 @@ impl CaFile {
 /// Credentials and certificates that a client needs besides the URL of a server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ServerAccess {
-    /// File with a key of that server, or a user's token; TIDEWIRE_KEY may have the key itself
+    /// File with a key of that server, or a user's token; TIDEWIRE_KEY may contain the key itself
     #[arg(long, env = "TIDEWIRE_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
 
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_has_no_single_key_is_named() {
+    fn a_key_file_without_exactly_one_key_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let access = ServerAccess { key_file: Some(file.path().to_owned()), ca_file: CaFile { ca_file: None } };
         for (text, expected) in [
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_be_named_in_short() {
+    fn a_server_url_may_be_abbreviated() {
         for (text, url) in [
             (":8080", "http://127.0.0.1:8080"),
             ("localhost:8080", "http://localhost:8080"),

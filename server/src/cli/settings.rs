@@ -217,7 +217,7 @@ pub struct Settings {
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_ERASURE_GRACE", value_name = "DURATION")]
     pub erasure_grace: Option<DurationArg>,
 
-    /// Time to keep segments of the journal for consumers of changes after snapshots need them no longer; if at least the grace time of erasures, an erasure rewrites them and cuts off no consumer [duration, default: not at all]
+    /// Time to keep segments of the journal for consumers of changes after snapshots no longer need them; if at least the grace time of erasures, an erasure rewrites them and cuts off no consumer [duration, default: not at all]
     #[arg(long, help_heading = DURABILITY, hide_short_help = true, env = "TIDEWIRE_CHANGES_RETENTION", value_name = "DURATION")]
     pub changes_retention: Option<DurationArg>,
 
@@ -414,7 +414,7 @@ impl Settings {
     /// If a file cannot be used, or only one of the two options is set.
     pub fn certificate(&self) -> Result<Option<Arc<Certificate>>, SettingsError> {
         let missing = |option, other| {
-            let what = format!("needed as well, since --{other} is given");
+            let what = format!("required, since --{other} is given");
             Err(SettingsError::Nonsense { option, what })
         };
         match (&self.tls_cert, &self.tls_key) {
@@ -435,7 +435,7 @@ impl Settings {
     pub fn access(&self) -> Result<AccessOptions, SettingsError> {
         let token_lifetime_max = self.token_lifetime_max.map(|span| span.0);
         if token_lifetime_max.is_some_and(|longest| longest.is_zero()) {
-            let what = "must be longer than nothing".to_owned();
+            let what = "must be longer than zero".to_owned();
             return Err(SettingsError::Nonsense { option: "token-lifetime-max", what });
         }
         Ok(AccessOptions {

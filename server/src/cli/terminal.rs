@@ -67,7 +67,7 @@ pub fn create(out: &Path) -> Result<Box<dyn Write>, String> {
     let is_device = fs::metadata(out).is_ok_and(|there| !there.is_file());
     let opened = OpenOptions::new().write(true).create_new(!is_device).open(out);
     opened.map(|file| Box::new(BufWriter::with_capacity(1 << 16, file)) as Box<dyn Write>).map_err(|cause| {
-        let hint = if cause.kind() == io::ErrorKind::AlreadyExists { "; nothing is written over" } else { "" };
+        let hint = if cause.kind() == io::ErrorKind::AlreadyExists { "; files are not overwritten" } else { "" };
         format!("cannot create {}: {cause}{hint}", out.display())
     })
 }

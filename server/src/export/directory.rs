@@ -90,7 +90,7 @@ pub(crate) fn create(
     write(&AtRest::of(recovered)?, &mut compared, &mut |_| {})?;
     archive.close();
     if let Some((line, text)) = compared.other {
-        return Err(format!("line {line}: the state of these lines has another one here: {text}").into());
+        return Err(format!("line {line}: the created state has another line here: {text}").into());
     }
     new.publish()?;
     Ok(counts)

@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let number = || text.parse().ok().map(UnixMicros);
-        text.parse().ok().or_else(number).map(Self).ok_or_else(|| D::Error::custom(format!("{text:?} is no time")))
+        text.parse().ok().or_else(number).map(Self).ok_or_else(|| D::Error::custom(format!("{text:?} is not a time")))
     }
 }
 
@@ -80,7 +80,7 @@ impl Serialize for Id {
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map(|id| Self(PostId(id))).map_err(|_| D::Error::custom(format!("{text:?} is no id of a post")))
+        text.parse().map(|id| Self(PostId(id))).map_err(|_| D::Error::custom(format!("{text:?} is not a post id")))
     }
 }
 

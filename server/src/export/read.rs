@@ -49,7 +49,7 @@ pub(crate) enum ReadError {
     In(#[from] io::Error),
     #[error("line {line}: {why}")]
     Line { line: u64, why: String },
-    #[error("the export has {lines} lines and no last one: it is not whole")]
+    #[error("the export ends after {lines} lines without its last line: it is incomplete")]
     NoEnd { lines: u64 },
     #[error(transparent)]
     Archive(#[from] ArchiveError),
@@ -136,7 +136,7 @@ impl Reading {
     fn take(&mut self, line: Line) -> Result<Option<End>, Taking> {
         let stage = stage(&line);
         if stage < self.stage || (self.head.is_none() != matches!(line, Line::Export(_))) {
-            return Err(Taking::Bad("it comes in the wrong place".to_owned()));
+            return Err(Taking::Bad("it is in the wrong place".to_owned()));
         }
         if std::mem::replace(&mut self.stage, stage) < POSTS && stage >= POSTS {
             // All follows are known at this point. They determine which posts are pulled.
@@ -181,7 +181,7 @@ impl Reading {
     fn take_source(&mut self, line: SourceLine) -> Result<(), Taking> {
         let number = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         if self.numbers.insert(line.id.clone(), number).is_some() {
-            return Err(Taking::Bad(format!("{} comes twice", line.id)));
+            return Err(Taking::Bad(format!("{} occurs twice", line.id)));
         }
         self.read.sources += 1;
         let erased = |at: Time| ErasedRecord { at: at.0, is_under_way: false, user: None };

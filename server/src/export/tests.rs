@@ -77,7 +77,7 @@ fn events(seed: u64) -> Vec<Event> {
 }
 
 #[test]
-fn an_imported_state_is_the_exported_one_and_its_export_is_the_same_bytes() {
+fn an_imported_state_equals_the_exported_one_and_exports_to_the_same_bytes() {
     for seed in 0..cases(16) {
         let events = events(seed);
         let text = exported(directory_of(&events).path()).unwrap();
@@ -95,14 +95,14 @@ fn an_imported_state_is_the_exported_one_and_its_export_is_the_same_bytes() {
 }
 
 #[test]
-fn an_export_adds_no_archive_to_a_directory_that_has_none() {
+fn an_export_does_not_create_an_archive() {
     let directory = directory_of(&events(1));
     exported(directory.path()).unwrap();
     assert!(!directory.path().join("archive.redb").exists());
 }
 
 #[test]
-fn while_a_user_is_being_erased_nothing_is_exported() {
+fn an_export_is_refused_during_an_erasure() {
     let mut events = events(1);
     events.push(Event::Erased { user: id("u1"), at: UnixMicros(2 * START) });
     let refused = exported(directory_of(&events).path()).unwrap_err();
@@ -163,7 +163,7 @@ async fn feeds(engine: &Engine) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn posts_too_old_for_memory_are_exported_from_the_archive_and_imported_into_one() {
+async fn archived_posts_are_exported_and_imported_into_an_archive() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     populate(&engine).await;
@@ -200,7 +200,7 @@ fn with_archive(engine: Engine, directory: &Path, change: impl FnOnce(&RedbArchi
 }
 
 #[tokio::test]
-async fn a_reply_that_an_earlier_version_archived_without_its_thread_gets_one() {
+async fn a_reply_that_an_earlier_version_archived_without_thread_is_exported_with_one() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     populate(&engine).await;
@@ -256,7 +256,7 @@ async fn reposts_of_a_post_that_only_the_archive_knows_to_be_deleted_are_not_exp
 }
 
 #[tokio::test]
-async fn the_author_of_a_post_that_came_after_its_replies_is_exported_with_each() {
+async fn each_early_reply_is_exported_with_the_author_of_its_later_parent() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     let early = AWAITED_ANSWERS_MAX + 10;
@@ -289,30 +289,30 @@ fn a_small_export_is_imported() {
 }
 
 #[test]
-fn a_wrong_line_is_named_and_nothing_is_created() {
+fn an_import_names_an_invalid_line_and_creates_nothing() {
     let [head, ann, bob, follows, post, deleted] = SMALL;
     let replaced = |line: &str, from: &str, to: &str| {
         assert!(line.contains(from), "{from}");
         line.replace(from, to)
     };
     let cases: [(&[&str], &str); 16] = [
-        (&[ann], "line 1: it comes in the wrong place"),
-        (&[head, head], "line 2: it comes in the wrong place"),
+        (&[ann], "line 1: it is in the wrong place"),
+        (&[head, head], "line 2: it is in the wrong place"),
         (&[&replaced(head, "\"format\":1", "\"format\":2")], "line 1: the format is 2, and this version reads up to 1"),
         (&[head, "{\"source\":{\"id\":\"a b\"}}"], "line 2: "),
-        (&[head, ann, ann], "line 3: ann comes twice"),
+        (&[head, ann, ann], "line 3: ann occurs twice"),
         (&[head, ann, follows], "line 3: bob has no line before this one"),
-        (&[head, ann, bob, follows, ann], "line 5: it comes in the wrong place"),
-        (&[head, ann, bob, follows, post, follows], "line 6: it comes in the wrong place"),
+        (&[head, ann, bob, follows, ann], "line 5: it is in the wrong place"),
+        (&[head, ann, bob, follows, post, follows], "line 6: it is in the wrong place"),
         (
             &[head, ann, bob, &replaced(follows, "2026-01-01", "2026-13-01")],
-            "line 4: \"2026-13-01T00:00:00.000000Z\" is no time",
+            "line 4: \"2026-13-01T00:00:00.000000Z\" is not a time",
         ),
         (&[head, ann, bob, &replaced(follows, "\"source\"", "\"sauce\"")], "line 4: unknown field `sauce`"),
-        (&[head, bob, &replaced(post, "\"7\"", "\"x\"")], "line 3: \"x\" is no id of a post"),
+        (&[head, bob, &replaced(post, "\"7\"", "\"x\"")], "line 3: \"x\" is not a post id"),
         (&[head, bob, &replaced(post, "\"{}\"", "\"{\"")], "line 3: the body: "),
         (&[head, bob, &replaced(post, "ff", "zz")], "line 3: the fingerprint is not 16 hexadecimal digits"),
-        (&[head, bob, post, post], "line 4: the state of these lines has another one here: {\"end\""),
+        (&[head, bob, post, post], "line 4: the created state has another line here: {\"end\""),
         (&[head, bob, "[]"], "line 3: "),
         (&[head, "{}"], "line 2: "),
     ];
@@ -324,8 +324,8 @@ fn a_wrong_line_is_named_and_nothing_is_created() {
     let without_end = whole.lines().take(6).map(|line| format!("{line}\n")).collect::<String>();
     let texts = [
         (String::new(), "line 1: it is not the first line of an export"),
-        (without_end, "the export has 6 lines and no last one: it is not whole"),
-        (whole.trim_end().to_owned(), "the export has 6 lines and no last one: it is not whole"),
+        (without_end, "the export ends after 6 lines without its last line: it is incomplete"),
+        (whole.trim_end().to_owned(), "the export ends after 6 lines without its last line: it is incomplete"),
         (whole.replace("\"ann\"", "\"zed\""), "line 7: 6 lines with the SHA-256 "),
         (format!("{whole}{deleted}\n"), "line 8: the line before it is the last of an export"),
         ("\u{feff}".to_owned() + &whole, "line 1: it is not the first line of an export"),
@@ -338,7 +338,7 @@ fn a_wrong_line_is_named_and_nothing_is_created() {
 }
 
 #[test]
-fn of_a_file_of_another_kind_no_line_is_read() {
+fn a_file_of_another_kind_is_refused_at_its_first_line() {
     let directory = tempfile::tempdir().unwrap();
     let endless = BufReader::new(io::repeat(0));
     let refused = create(directory.path(), endless, &mut |_| {}).unwrap_err().to_string();
@@ -347,7 +347,7 @@ fn of_a_file_of_another_kind_no_line_is_read() {
 
 /// An import of a changed export is refused, or its own export is equal. It never panics.
 #[test]
-fn no_change_of_an_export_makes_an_import_panic_or_change_what_it_says() {
+fn a_changed_export_is_refused_or_imported_unchanged_and_never_panics() {
     let mut random = fastrand::Rng::with_seed(testkit::seed());
     let text = exported(directory_of(&events(3)).path()).unwrap();
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -381,7 +381,7 @@ fn an_export_of_the_first_format_is_imported() {
 }
 
 #[test]
-fn tags_of_earlier_versions_which_distinguished_case_keep_their_letters() {
+fn tags_of_earlier_case_sensitive_versions_keep_their_spelling() {
     let old = tempfile::tempdir().unwrap();
     for file in fs::read_dir(folder_of("v2")).unwrap().map(|entry| entry.unwrap()) {
         fs::copy(file.path(), old.path().join(file.file_name())).unwrap();

@@ -43,15 +43,13 @@ type HiddenReplies = HashMap<usize, Vec<PostId>>;
 /// The reason why a state was not written as a whole.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    #[error("cannot write the export: {0}; it is not whole")]
+    #[error("cannot write the export: {0}; it is incomplete")]
     Out(#[from] io::Error),
     #[error(transparent)]
     Archive(#[from] ArchiveError),
     #[error("a user is being erased: export the state when the erasure has ended")]
     Erasing,
-    #[error(
-        "the archive is across a network and has no list of its posts: copy it to a file first (tidewire archive copy)"
-    )]
+    #[error("the archive is remote and cannot list its posts: copy it to a file first (tidewire archive copy)")]
     NoList,
 }
 

@@ -320,7 +320,7 @@ mod tests {
         AdmissionLimits { reads: 2, wake_ups: 1, writes: 3, write_bytes: 1_000, response_bytes: 1_000, passes: 16 };
 
     #[test]
-    fn each_kind_of_work_has_a_limit_of_its_own_and_room_comes_back() {
+    fn each_kind_of_work_has_its_own_limit_and_finished_work_frees_its_slot() {
         let admission = Admission::new(LIMITS);
         let reads: Vec<_> = (0..2).map(|_| admission.enter(WorkKind::Read).unwrap()).collect();
         assert!(admission.enter(WorkKind::Read).is_err());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_many_pages_takes_room_for_each_or_for_none() {
+    fn a_request_for_many_pages_reserves_a_slot_for_each_page_or_none() {
         let admission = Admission::new(AdmissionLimits { reads: 50, ..LIMITS });
         let one = admission.enter_many(WorkKind::BulkRead, FEEDS_PER_REQUEST_MAX).unwrap();
         let other = admission.enter_many(WorkKind::BulkRead, 99).unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_bounded_by_what_they_say_they_have() {
+    fn bodies_are_bounded_by_their_announced_length() {
         let admission = Admission::new(LIMITS);
         let body = admission.receive(Client::Trusted, 900).unwrap();
         assert!(admission.receive(Client::Trusted, 101).is_err());
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_takes_no_more_than_its_share_of_bytes() {
+    fn one_client_uses_at_most_its_share_of_bytes() {
         let admission = Admission::new(AdmissionLimits { write_bytes: CLIENTS_PER_GATE * (16 << 20), ..LIMITS });
         let share = 16 << 20;
         let bodies =
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn event_streams_that_wait_for_the_recovery_are_bounded_and_each_address_has_a_share() {
+    fn event_streams_waiting_for_recovery_are_bounded_in_total_and_per_address() {
         let admission = Admission::new(LIMITS);
         let share = STREAMS_WAITING_MAX / CLIENTS_PER_GATE;
         let of_one: Vec<_> = (0..share).map(|_| admission.wait_for_recovery(Client::One(7)).unwrap()).collect();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_there_is_too_much_of_and_the_limit_with_its_unit() {
+    fn a_refusal_names_the_exceeded_limit_with_its_unit() {
         let admission = Admission::new(AdmissionLimits { write_bytes: 256 << 20, ..LIMITS });
         let _taken =
             (admission.enter(WorkKind::WakeUp).unwrap(), admission.receive(Client::Trusted, 240 << 20).unwrap());
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_told_past_the_limit_and_then_nothing_new_begins() {
+    fn completed_work_is_answered_past_the_limit_and_new_work_is_refused() {
         let admission = Admission::new(LIMITS);
         let responses = [600, 600].map(|bytes| admission.answer(WorkKind::Write, Client::One(7), bytes).unwrap());
         assert!(admission.answer(WorkKind::Read, Client::One(8), 1).is_err());
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_have_yet_to_say_who_they_are_are_bounded_apart_from_others() {
+    fn unauthenticated_connections_have_a_separate_limit() {
         let admission = Admission::new(LIMITS);
         let connections: Vec<_> =
             (0..LIVE_UNAUTHENTICATED_MAX).map(|_| admission.enter(WorkKind::Unauthenticated).unwrap()).collect();

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_known_if_any_of_the_list_is_the_same_by_weak_comparison() {
+    fn an_etag_matches_if_any_listed_tag_is_equal_by_weak_comparison() {
         for (lines, expected) in [
             (&["W/\"00ff\""][..], true),
             (&["\"00ff\""], true),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_depends_on_each_part_and_where_it_ends() {
+    fn an_etag_depends_on_each_part_and_on_their_boundaries() {
         let tags = [&[&b"ab"[..], b"c"][..], &[b"a", b"bc"], &[b"abc"], &[b"ab", b"d"], &[b"", b"abc"], &[b"abc", b""]];
         for (nth, one) in tags.iter().enumerate() {
             assert_eq!(Tag::of(one), Tag::of(one));

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_of_ipv6_is_one_client() {
+    fn an_ipv6_network_counts_as_one_client() {
         let network = |text: &str| network(text.parse().unwrap());
         assert_eq!(network("[2001:db8::1]:1"), network("[2001:db8::2:3]:9"));
         assert_ne!(network("[2001:db8:0:1::1]:1"), network("[2001:db8:0:2::1]:1"));

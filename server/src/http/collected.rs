@@ -87,7 +87,7 @@ mod tests {
     use actix_web::rt::System;
 
     #[test]
-    fn a_first_page_collects_anew_and_further_ones_have_what_was_collected_last() {
+    fn a_first_page_collects_again_and_further_pages_reuse_the_last_collection() {
         System::new().block_on(async {
             let (shared, count) = (Arc::<Collected<u32>>::default(), Cell::new(0));
             let collect = async || {

@@ -162,7 +162,7 @@ mod tests {
     use testkit::eventually_async;
 
     #[test]
-    fn a_large_body_is_compressed_if_there_is_a_permit_and_occupies_its_reservation_even_if_nobody_waits() {
+    fn compression_of_a_large_body_holds_permit_and_reservation_even_if_abandoned() {
         static PERMITS: Semaphore = Semaphore::const_new(1);
         actix_web::rt::System::new().block_on(async {
             let (body, reserved) = (Bytes::from(vec![b'a'; 10_000_000]), Arc::new(()));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_accepted_by_name_or_as_any_unless_its_weight_is_nothing() {
+    fn gzip_is_accepted_by_name_or_wildcard_unless_its_weight_is_zero() {
         for (lines, expected) in [
             (&[][..], false),
             (&[""], false),

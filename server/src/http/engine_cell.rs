@@ -92,7 +92,7 @@ pub(super) const RECOVERING: &str = "recovering";
 
 /// Creates the problem for requests during recovery, with status 503.
 pub(super) fn recovering() -> Problem {
-    let detail = "the state is being recovered; GET /readyz says how far it is";
+    let detail = "the state is being recovered; GET /readyz reports the progress";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, RECOVERING, detail).retry_soon()
 }
 

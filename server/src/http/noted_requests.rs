@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_kept_newest_first() {
+    fn the_last_requests_are_listed_newest_first() {
         let noted = Newest::default();
         let last = NOTED_REQUESTS_MAX + 2;
         (0..=last).for_each(|nth| noted.add(nth));

@@ -191,7 +191,7 @@ mod tests {
     use tidewire::id::SourceSlot;
 
     #[test]
-    fn a_page_names_what_it_lacks_has_no_tag_then_and_keeps_silent_about_damage_where_there_is_none() {
+    fn a_partial_page_names_missing_sources_and_damaged_posts_and_has_no_etag() {
         let page = |lacking: &FeedPage| {
             let (json, tag) = page(lacking, Shape::FULL);
             assert!(tag.is_none(), "{json}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_of_a_page_depends_on_all_but_the_seconds_of_its_token() {
+    fn the_etag_of_a_page_ignores_only_the_seconds_of_its_token() {
         let newest = Resume::at(at(7, 1));
         let given = |resume: Option<Resume>, from| {
             let resumable_from = UnixMicros(from);

@@ -17,7 +17,7 @@ use tidewire::limits::QUARANTINE;
 const RETRY_SECONDS: RangeInclusive<u64> = 1..=3;
 
 /// The detail for users: the cause may contain file names and other internal data.
-const FAILED_INSIDE: &str = "something failed inside; the server's log says what";
+const FAILED_INSIDE: &str = "internal error; the server's log has the cause";
 
 /// The detail while the archive of old posts is unavailable.
 const ARCHIVE_UNAVAILABLE: &str = "the archive of old posts does not answer now; try again";
@@ -355,7 +355,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn not_all_are_told_to_come_back_in_the_same_second() {
+    fn retry_times_are_spread_over_several_seconds() {
         let seconds = |problem: &Problem| problem.0.retry_after_seconds;
         let busy = || Error::Overloaded { queue: "commands", limit: 1 };
         let of_engine: BTreeSet<_> = (0..200).map(|_| seconds(&busy().into())).collect();

@@ -19,7 +19,7 @@ pub(in crate::http) fn resident_bytes() -> Option<u64> {
 mod tests {
     #[cfg(target_os = "linux")]
     #[test]
-    fn resident_memory_is_in_bytes_whatever_the_size_of_a_page() {
+    fn resident_memory_is_reported_in_bytes_for_any_page_size() {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let of_status = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let kib: u64 = of_status.trim().trim_end_matches(" kB").parse().unwrap();

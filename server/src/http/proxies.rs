@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_an_address_or_a_network_of_ipv6_and_no_proxy_has_one() {
+    fn each_address_or_ipv6_network_has_a_share_and_a_proxy_has_none() {
         let counted = |proxies: &str, peer: &str| {
             let proxies: Proxies = proxies.parse().unwrap();
             proxies.counted(Some(peer.parse().unwrap())).map(|address| address.to_string())

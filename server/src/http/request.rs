@@ -154,7 +154,7 @@ impl<'a> Parameters<'a> {
     /// Parses a parameter that is a whole number.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
         let parse = |text: &str| {
-            whole_number(text).ok_or_else(|| invalid_parameter(name, &format!("{text:?} is no whole number")))
+            whole_number(text).ok_or_else(|| invalid_parameter(name, &format!("{text:?} is not a whole number")))
         };
         self.text(name).map(parse).transpose()
     }
@@ -169,7 +169,7 @@ impl<'a> Parameters<'a> {
         let Some(text) = self.text("limit") else { return Ok(default) };
         match whole_number(text) {
             Some(limit) if (1..=max).contains(&limit) => Ok(limit),
-            _ => Err(invalid_parameter("limit", &format!("{text:?} is no whole number from 1 to {max}"))),
+            _ => Err(invalid_parameter("limit", &format!("{text:?} is not a whole number from 1 to {max}"))),
         }
     }
 
@@ -353,7 +353,7 @@ mod tests {
     use actix_web::http::header::HeaderValue;
 
     #[test]
-    fn events_are_accepted_by_their_media_type_in_any_case_and_line() {
+    fn event_streams_are_accepted_by_media_type_in_any_case_and_header_line() {
         for (lines, expected) in [
             (vec!["text/event-stream"], true),
             (vec!["TEXT/Event-Stream ; q=0.5"], true),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_number_has_one_spelling() {
+    fn an_integer_has_exactly_one_spelling() {
         for (text, expected) in [("0", Some(0)), ("40", Some(40)), ("18446744073709551615", Some(u64::MAX))] {
             assert_eq!(whole_number(text), expected);
         }

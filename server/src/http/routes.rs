@@ -277,7 +277,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_operation_has_a_name_and_a_way_of_its_own() {
+    fn each_operation_has_a_unique_name_and_a_unique_path_with_method() {
         let names: BTreeSet<_> = OPERATIONS.iter().map(|operation| operation.name).collect();
         let ways: BTreeSet<_> =
             OPERATIONS.iter().map(|operation| (operation.path, operation.method.as_str())).collect();
@@ -290,13 +290,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_the_room_of_metrics() {
+    fn only_metrics_use_the_slots_reserved_for_metrics() {
         let metrics = OPERATIONS.iter().filter(|operation| operation.work == WorkKind::Metrics);
         assert_eq!(metrics.map(|operation| operation.name).collect::<Vec<_>>(), ["read_metrics"]);
     }
 
     #[test]
-    fn whatever_is_a_users_own_names_the_user_in_its_path() {
+    fn operations_on_own_resources_have_the_user_in_their_path() {
         for operation in OPERATIONS {
             let user = user_in_path(operation.path).map(|(user, _)| user);
             assert!(!matches!(operation.needs, Needs::Own(_)) || user == Some("{user}"), "{}", operation.name);

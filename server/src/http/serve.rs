@@ -224,7 +224,7 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     };
     bind().map_err(|cause| {
         let hint = match cause.kind() {
-            io::ErrorKind::AddrInUse => "; another program has it, choose one by --listen",
+            io::ErrorKind::AddrInUse => "; another program uses it, choose another with --listen",
             _ => "",
         };
         io::Error::new(cause.kind(), format!("cannot listen on {listen}: {cause}{hint}"))

@@ -40,7 +40,7 @@ pub enum TrustError {
 /// The reason why an authority's certificate is refused as that of a server.
 #[derive(thiserror::Error)]
 #[error(
-    "the server's certificate is one of an authority, as `openssl req -x509` makes it, and not in {0}: add it to this file"
+    "the server's certificate is a CA certificate, as `openssl req -x509` makes it, and not in {0}: add it to this file"
 )]
 struct NotPinned(String);
 

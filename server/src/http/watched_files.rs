@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_again_once_nobody_writes_it_any_more() {
+    fn a_changed_file_is_read_again_when_it_is_stable() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("access.toml");
         let write = |text: &str| fs::write(&file, text).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_again_when_somebody_asks_for_it() {
+    fn a_file_is_read_again_on_request() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("access.toml");
         fs::write(&file, "first").unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_read_is_repeated_and_logged_once() {
+    fn a_failed_read_is_retried_and_logged_once() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("access.toml");
         fs::write(&file, "first").unwrap();

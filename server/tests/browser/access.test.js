@@ -75,14 +75,14 @@ test('the console asks for a key, calls a wrong one that without asking again, a
   const note = (request) => (asked += request.url().endsWith('/v1/stats') ? 1 : 0);
   page.on('request', note);
   await visit('overview');
-  await state(/^This server asks for a key$/);
-  await panel().getByText('This server asks for a key.').waitFor();
+  await state(/^This server requires a key$/);
+  await panel().getByText('This server requires a key.').waitFor();
   assert.equal(await page.locator('#page').isVisible(), false);
   assert.equal(await page.getByRole('button', { name: 'Forget the key' }).isVisible(), false);
   assert.deepEqual(await browser.look('key-form'), []);
   await use('tidewire_a-wrong-key');
-  await state(/^This key is wrong$/);
-  await panel().locator('.error', { hasText: 'This key is wrong.' }).waitFor();
+  await state(/^This key is invalid$/);
+  await panel().locator('.error', { hasText: 'This key is invalid.' }).waitFor();
   assert.equal(await page.getByLabel('Key or token').getAttribute('aria-invalid'), 'true');
   assert.deepEqual(await browser.look('key-wrong'), []);
   assert.doesNotMatch(await page.locator('body').innerText(), /not ready|starting/);
@@ -110,7 +110,7 @@ test('the key is kept for the tab until it is forgotten', async () => {
   assert.equal(await panel().isVisible(), false, 'the same button closes it');
   await button.click();
   await page.getByRole('button', { name: 'Forget the key' }).click();
-  await panel().getByText('This server asks for a key.').waitFor();
+  await panel().getByText('This server requires a key.').waitFor();
   assert.equal(await page.evaluate(() => sessionStorage.getItem('tidewire-credential')), null);
 });
 
@@ -118,8 +118,8 @@ test('a wrong key is called that on every page, and by a feed', async () => {
   await keep('tidewire_a-wrong-key');
   for (const place of PAGES) {
     await visit(place);
-    await state(/^This key is wrong$/);
-    await panel().getByText('This key is wrong.').waitFor();
+    await state(/^This key is invalid$/);
+    await panel().getByText('This key is invalid.').waitFor();
     assert.equal(await page.locator('#page').isVisible(), false, place);
     assert.doesNotMatch(await page.locator('body').innerText(), /not ready|starting/);
   }
@@ -140,7 +140,7 @@ test('a token of a user shows the feed of that user, and no other page pretends 
   await keep(token('ann', 600));
   await visit('readers?user=ann');
   await isFeedShown();
-  await state(/^This key may not read the figures$/);
+  await state(/^This key has no access to the figures$/);
   assert.equal(await panel().isVisible(), false);
   for (const part of ['follows', 'followers', 'rules', 'mutes', 'lists', 'marker']) {
     await visit(`readers?user=ann&part=${part}`);
@@ -152,8 +152,8 @@ test('a token of a user shows the feed of that user, and no other page pretends 
   }
   for (const place of ['overview', 'posts', 'live', 'changes', 'storage', 'cluster', 'keys']) {
     await visit(place);
-    await page.getByText('This key may not read the figures of the server. A server key may.').waitFor();
-    assert.doesNotMatch(await page.locator('#page').innerText(), /Asking|Connecting|Refused/, place);
+    await page.getByText('This key has no access to the figures of the server. Use a server key.').waitFor();
+    assert.doesNotMatch(await page.locator('#page').innerText(), /Checking|Connecting|Loading|Refused/, place);
     assert.equal(await page.locator('#page').evaluate((box) => box.querySelectorAll('.chart canvas').length), 0);
   }
   assert.deepEqual(await browser.look('keys-denied'), []);

@@ -8,7 +8,7 @@ import { Browser } from './browser.js';
 // The address of a node called `a`, in a cluster of `a` and `b`.
 const NODE = process.env.TIDEWIRE_NODE;
 
-test('the console of a node shows all nodes, and who takes the writes', { skip: NODE ? false : 'no cluster' }, async () => {
+test('the console of a node shows all nodes, and which one is the sequencer', { skip: NODE ? false : 'no cluster' }, async () => {
   const browser = await Browser.open(NODE);
   const { page } = browser;
   await page.goto(`${NODE}/console/cluster`);
@@ -16,7 +16,7 @@ test('the console of a node shows all nodes, and who takes the writes', { skip: 
   await nodes.nth(1).waitFor();
   const rows = await nodes.allInnerTexts();
   assert.deepEqual(rows.map((row) => row.split('\t')[0].trim()), ['a', 'b']);
-  assert.equal(rows.filter((row) => row.includes('takes the writes')).length, 1, rows.join('\n'));
+  assert.equal(rows.filter((row) => row.includes('sequencer')).length, 1, rows.join('\n'));
   assert.match(rows[0], /answered this/);
   for (const row of rows) assert.match(row, /\d [KMG]iB/, 'both nodes answer for their figures');
   assert.match(await page.locator('#sums').innerText(), /Nodes\s+2\s/);

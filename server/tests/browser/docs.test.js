@@ -208,7 +208,7 @@ test('one click gives an answer: reads are filled with what the server has, chan
   await page.evaluate(() => (location.hash = '#publish'));
   await page.locator('#publish .try').getByRole('button', { name: 'Send POST' }).click();
   await page.locator('#publish .note', { hasText: /^201 / }).waitFor();
-  const own = JSON.parse(await page.locator('#publish').getByLabel('Answer').textContent()).id;
+  const own = JSON.parse(await page.locator('#publish').getByLabel('Response').textContent()).id;
   assert.equal(await page.locator('#delete_post').getByLabel('id').inputValue(), own, 'what was published here may be deleted here');
 });
 
@@ -218,10 +218,10 @@ test('live feeds show what comes in the first seconds', async () => {
     const form = page.locator(`#${id} .try`);
     await form.getByLabel('user').fill('ann');
     await form.getByRole('button', { name: 'Try it' }).click();
-    await form.getByLabel('Answer').filter({ hasText: first }).waitFor();
+    await form.getByLabel('Response').filter({ hasText: first }).waitFor();
     const text = `live by ${id}`;
     await server.publish('bob', text);
-    await form.getByLabel('Answer').filter({ hasText: text }).waitFor();
+    await form.getByLabel('Response').filter({ hasText: text }).waitFor();
     await form.getByRole('status').filter({ hasText: 'the first 5 s' }).waitFor();
   }
 });
@@ -233,7 +233,7 @@ test('an error is shown with its problem document', async () => {
   await form.getByRole('button', { name: 'Try it' }).click();
   await form.locator('.note.error', { hasText: /^404 .*: no post has id 1$/ }).waitFor();
   assert.equal(await form.locator('.bar code').textContent(), 'application/problem+json');
-  assert.equal(JSON.parse(await form.getByLabel('Answer').textContent()).code, 'unknown_post');
+  assert.equal(JSON.parse(await form.getByLabel('Response').textContent()).code, 'unknown_post');
   await browser.forgive(/status of 404/, 1);
 });
 

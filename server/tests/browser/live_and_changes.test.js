@@ -35,7 +35,7 @@ test('what a client is sent is shown as it comes, the newest first', async () =>
   await messages().first().waitFor();
   assert.deepEqual(await kinds(messages()), ['hello']);
   const { id } = await server.publish('bob', 'to a client');
-  await page.getByText(`post ${id} by bob, by way of bob`).waitFor();
+  await page.getByText(`post ${id} by bob, via bob`).waitFor();
   await server.ask('PATCH', `/v1/posts/${id}`, { body: { text: 'anew' } });
   await messages().nth(2).waitFor();
   await server.ask('DELETE', `/v1/posts/${id}`);
@@ -75,7 +75,7 @@ test('a client of a name that cannot be is refused in words', async () => {
 
 test('a change appears without a reload', async () => {
   await openChanges();
-  await page.getByText('Nothing has changed since this page was opened.').waitFor();
+  await page.getByText('Nothing has changed since you opened this page.').waitFor();
   const { id } = await server.publish('fay', 'a change');
   await page.getByText(`post ${id} by fay`).waitFor();
   assert.equal(await page.getByText('Nothing has changed').isVisible(), false);
@@ -140,7 +140,7 @@ test('the filter applies to the changes that are kept, also during a pause, and 
   await page.getByLabel('Types').selectOption('follows');
   assert.deepEqual(await kinds(changes()), ['followed']);
   await page.getByLabel('Types').selectOption('erasures and revocations');
-  await page.getByText('None of the kept changes is of this kind.').waitFor();
+  await page.getByText('No recent change is of this kind.').waitFor();
   assert.equal(await changes().count(), 0);
   await page.getByLabel('Types').selectOption('all');
   assert.deepEqual(await kinds(changes()), ['published', 'followed']);
@@ -150,7 +150,7 @@ test('a pause is said in place of what is live', async () => {
   await openChanges();
   await page.getByRole('button', { name: 'Pause' }).click();
   assert.equal(await page.locator('#changes-state').innerText(), 'Paused');
-  await page.getByRole('button', { name: 'Go on' }).click();
+  await page.getByRole('button', { name: 'Resume' }).click();
   assert.equal(await page.locator('#changes-state').innerText(), 'Live');
   await visit('live');
   const state = page.locator('#watch-state');
@@ -159,7 +159,7 @@ test('a pause is said in place of what is live', async () => {
   assert.equal(await state.innerText(), 'Live');
   await page.getByRole('button', { name: 'Pause' }).click();
   assert.equal(await state.innerText(), 'Paused');
-  await page.getByRole('button', { name: 'Go on' }).click();
+  await page.getByRole('button', { name: 'Resume' }).click();
   assert.equal(await state.innerText(), 'Live');
   await page.getByRole('button', { name: 'Stop' }).click();
   assert.equal(await state.isVisible(), false);
@@ -190,7 +190,7 @@ test('a pause stops the list of changes, and none is missing when it goes on', a
   // By another way they have come already.
   await page.evaluate(() => fetch('/v1/changes?after=0').then((answer) => answer.text()));
   assert.equal(await changes().count(), 1);
-  await page.getByRole('button', { name: 'Go on' }).click();
+  await page.getByRole('button', { name: 'Resume' }).click();
   await changes().nth(3).waitFor();
   const texts = await changes().allInnerTexts();
   posts.forEach((id, nth) => assert.match(texts[nth], new RegExp(id)));
@@ -227,7 +227,7 @@ test('a server with another journal is said to have one, and its changes follow 
   assert.match(rows[0], new RegExp(id));
   assert.match(rows[1], /rows below come from the old one/);
   await page.getByLabel('Types').selectOption('follows');
-  await page.getByText('None of the kept changes is of this kind.').waitFor();
+  await page.getByText('No recent change is of this kind.').waitFor();
   await isRunning();
   browser.complaints = browser.complaints.filter((text) => !/net::ERR_|status of 400/.test(text));
 });

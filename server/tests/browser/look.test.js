@@ -142,7 +142,7 @@ test('posts, and one of them', async () => {
   await page.getByRole('button', { name: 'Edit…' }).click();
   await isFine('post');
   await page.locator('#post').getByRole('button', { name: 'Unhide' }).click();
-  await page.getByText('Shown again.').waitFor();
+  await page.getByText('Unhidden.').waitFor();
 });
 
 test('live clients and changes', async () => {
@@ -222,7 +222,7 @@ test('the page of the interface', async () => {
   await card.getByLabel('limit').fill('2');
   await card.getByRole('button', { name: 'TypeScript' }).click();
   await card.getByRole('button', { name: 'Try it' }).click();
-  await card.getByLabel('Answer').waitFor();
+  await card.getByLabel('Response').waitFor();
   await card.evaluate((element) => element.scrollIntoView());
   await isFine('docs', false);
   // All that an operation may have.

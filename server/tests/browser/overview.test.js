@@ -16,27 +16,27 @@ test('the health line says ok where all is well', async () => {
   await visit('overview');
   await verdict(/^ok$/);
   assert.equal(await page.locator('#verdict').getAttribute('data-how'), 'good');
-  for (const [name, text] of [['Writes', 'taken'], ['Reads', 'answered'], ['Backup', '40 s old'], ['Clock', 'steady']]) assert.equal(await health(name), text);
+  for (const [name, text] of [['Writes', 'accepted'], ['Reads', 'answered'], ['Backup', '40 s old'], ['Clock', 'steady']]) assert.equal(await health(name), text);
   assert.match(await health('Disk'), /^[\d.]+ \w+ free$/);
   assert.match(await health('Journal'), /^[\d,]+ events?$/);
 });
 
 test('without backups the health line warns', async () => {
   await visit('overview');
-  await verdict(/^Backup: none is made$/);
+  await verdict(/^Backup: not configured$/);
   assert.equal(await page.locator('#verdict').getAttribute('data-how'), 'warn');
-  await page.locator('#verdict').getByRole('link', { name: 'none is made' }).click();
+  await page.locator('#verdict').getByRole('link', { name: 'not configured' }).click();
   await page.waitForURL(`${server.origin}/console/storage#backups`);
 });
 
 for (const [what, change, text, how] of [
   ['a full disk', { writes_refused: 'disk_full', disk_free_bytes: 100 }, /^Writes: refused: the disk is full; Disk: 100 B free$/, 'bad'],
   ['a failed journal', { writes_refused: 'journal_failed' }, /^Writes: refused until a restart: the journal has failed; Journal: failed$/, 'bad'],
-  ['failing backups', { backups: { ...BACKUPS, failing: true, age_seconds: 7200 } }, /^Backup: fails; the last one is 2 h old$/, 'bad'],
-  ['backups that have never worked', { backups: { ...BACKUPS, failing: true, count: 0 } }, /^Backup: fails; none was made yet$/, 'bad'],
+  ['failing backups', { backups: { ...BACKUPS, failing: true, age_seconds: 7200 } }, /^Backup: failing; the last one is 2 h old$/, 'bad'],
+  ['backups that have never worked', { backups: { ...BACKUPS, failing: true, count: 0 } }, /^Backup: failing; no backup yet$/, 'bad'],
   ['backups that are late', { backups: { ...BACKUPS, age_seconds: 7200 } }, /^Backup: 2 h old$/, 'warn'],
   ['little room on the disk', { disk_free_bytes: 1000 }, /^Disk: 1000 B free$/, 'warn'],
-  ['a clock that was set back', { clock: { jumps_ahead: 0, jumps_back: 1, lead_seconds: 90 } }, /^Clock: set back: times are 1 min ahead of it$/, 'warn'],
+  ['a clock that was set back', { clock: { jumps_ahead: 0, jumps_back: 1, lead_seconds: 90 } }, /^Clock: set back; times are 1 min ahead$/, 'warn'],
   ['a clock that has jumped', { clock: { jumps_ahead: 2, jumps_back: 1, lead_seconds: 0 } }, /^ok$/, 'good'],
 ]) {
   test(`the health line names ${what}`, async () => {
@@ -65,7 +65,7 @@ test('the charts draw what the server has counted, and go on with what is new al
   const words = () => chart('Deliveries').getByRole('img').getAttribute('aria-label');
   await until(async () => {
     await server.publish('yul', 'again');
-    return histories().length >= 3 && /most [1-9]/.test(await words());
+    return histories().length >= 3 && /maximum [1-9]/.test(await words());
   }, 'deliveries are drawn');
   end();
   assert.equal(histories()[0], 'GET /v1/stats/history?span=hour');
@@ -75,7 +75,7 @@ test('the charts draw what the server has counted, and go on with what is new al
     return data.some((value) => value !== 0);
   });
   assert.ok(isDrawn);
-  assert.match(await chart('Times').getByRole('img').getAttribute('aria-label'), /publish p99: now .*; publish p50: /);
+  assert.match(await chart('Latency').getByRole('img').getAttribute('aria-label'), /publish p99: now .*; publish p50: /);
   assert.match(await chart('Requests').getByRole('img').getAttribute('aria-label'), /reads: now .*; writes: now .*; live: now .*; other: now /);
 });
 
@@ -174,8 +174,8 @@ test('slow requests are listed among what was refused, the newest first, and the
   await rows.nth(2).waitFor();
   const texts = await rows.allInnerTexts();
   assert.match(texts[0], /slow: 2\.5 s\s+read_feed\s+200\s+id-of-the-slow-one/);
-  assert.match(texts[1], /not_found\s+no such operation\s+404\s+id-of-the-refused-one/);
-  assert.match(texts[2], /slow: 9\.0 s\s+publish\s+client left/);
+  assert.match(texts[1], /not_found\s+unknown operation\s+404\s+id-of-the-refused-one/);
+  assert.match(texts[2], /slow: 9\.0 s\s+publish\s+disconnected/);
   assert.equal(await rows.nth(1).locator('.chip.bad').count(), 0, 'a wrong request is no trouble of the server');
   await until(async () => (await rows.first().locator('time').innerText()) === '1 min ago', 'the time grows while nothing else changes');
 });
@@ -190,7 +190,7 @@ test('the verdict of a server that is gone is not the last one that it had', asy
   await page.locator('#server', { hasText: /^The server does not answer, since/ }).waitFor();
   for (const name of ['Writes', 'Reads', 'Clock']) assert.equal(await health(name), '–');
   await page.unrouteAll();
-  await verdict(/^Backup: none is made$/);
+  await verdict(/^Backup: not configured$/);
   await isRunning();
   browser.complaints = browser.complaints.filter((text) => !/net::ERR_/.test(text));
 });
@@ -233,15 +233,15 @@ test('the scale is the chosen time up to now, whatever is known of it', async ()
   await chart('Requests').getByRole('img', { name: /now/ }).waitFor({ timeout: STEP_MAX_MS });
   assert.equal(await inked(0.2, 0.9), true);
   await chart('Requests').getByText('Table').click();
-  await chart('Requests').getByText(/^The newest figures, then the last of every \d+ (s|min)\.$/).waitFor();
+  await chart('Requests').getByText(/^The newest figures, then the last ones of every \d+ (s|min)\.$/).waitFor();
 });
 
 test('an open table leaves no hole in the card beside it', async () => {
   await visit('overview');
   const heights = () => page.locator('.chart').evaluateAll((all) => all.slice(0, 2).map((one) => one.offsetHeight));
   const [before] = await heights();
-  await chart('Times').getByText('Table').click();
-  await chart('Times').locator('tbody tr').first().waitFor({ timeout: STEP_MAX_MS });
+  await chart('Latency').getByText('Table').click();
+  await chart('Latency').locator('tbody tr').first().waitFor({ timeout: STEP_MAX_MS });
   const [requests, times] = await heights();
   assert.ok(requests <= before && times > before, `${before} ${requests} ${times}`);
 });

@@ -15,10 +15,10 @@ const body = () => page.locator('#post .text').allTextContents();
 
 test('a server without a post says so where the newest ones would be', async () => {
   await visit('posts');
-  await page.locator('#newest-note', { hasText: /^There is no post among the last changes\./ }).waitFor({ timeout: STEP_MAX_MS });
+  await page.locator('#newest-note', { hasText: /^The last changes contain no post\./ }).waitFor({ timeout: STEP_MAX_MS });
   await rewrite(STATS, (stats) => ({ ...stats, journal: null }));
   await visit('posts');
-  await page.locator('#newest-note', { hasText: 'keeps no journal' }).waitFor({ timeout: STEP_MAX_MS });
+  await page.locator('#newest-note', { hasText: 'has no journal' }).waitFor({ timeout: STEP_MAX_MS });
 });
 
 test('without a post the newest ones are offered, with what fan-out takes', async () => {
@@ -52,7 +52,7 @@ test('a post is followed to its readers, and to who reposted it', async () => {
   await page.locator('#post-state', { hasText: 'Delivered' }).waitFor();
   const words = await view.getByRole('img').getAttribute('aria-label');
   assert.match(words, /^Of 3 followers: 2 pushed, .*; 1 asleep/);
-  assert.match(await view.getByRole('list', { name: 'Times' }).innerText(), /Accepted\s+\d\d:\d\d:\d\d\s+Fan-out begun\s+\+ .*\s+First inbox\s+\+ .*\s+Last inbox\s+\+ /);
+  assert.match(await view.getByRole('list', { name: 'Times' }).innerText(), /Accepted\s+\d\d:\d\d:\d\d\s+Fan-out started\s+\+ .*\s+First inbox\s+\+ .*\s+Last inbox\s+\+ /);
   assert.match(await page.locator('#sources').innerText(), /rob\s+3\s+pushed/);
   await view.getByText('Nobody has reposted it.').waitFor();
   await server.ask('POST', '/v1/posts', { author: 'cas', body: {}, repost_of: id });
@@ -82,7 +82,7 @@ test('a post has its replies, the newest first, and leads to all of them', async
 
 test('a post that is not known is said to be that', async () => {
   await visit('posts?post=7');
-  await page.getByText('No post 7 is known. It may have been deleted.').waitFor();
+  await page.getByText('Post 7 is unknown. It may have been deleted.').waitFor();
   assert.equal(await page.locator('#post-view').isVisible(), false);
   // Of the post and of its fan-out.
   await browser.forgive(/status of 404/, 2);
@@ -132,7 +132,7 @@ test('a post is hidden and shown again, and the focus stays at the button', asyn
   assert.equal(await focused(), 'Unhide');
   await page.keyboard.press('Enter');
   await page.getByText('This post is hidden.').waitFor({ state: 'detached' });
-  await page.getByText('Shown again.').waitFor();
+  await page.getByText('Unhidden.').waitFor();
   assert.deepEqual(await server.texts('hal'), ['now and then']);
 });
 
@@ -159,7 +159,7 @@ test('followers of several sources of a post are named', async () => {
   await open(id);
   await page.locator('#fanout .lead', { hasText: '3 followers: 2 of oli, 1 of tag:sea' }).waitFor();
   assert.equal(await page.locator('#fanout').getByRole('link', { name: 'tag:sea' }).getAttribute('href'), '/console/readers?user=tag%3Asea');
-  await page.locator('#sources').getByText('A source with more followers than --celebrity-followers is pulled').waitFor();
+  await page.locator('#sources').getByText('Sources with more followers than --celebrity-followers are pulled').waitFor();
 });
 
 test('steps that did not take place are not drawn', async () => {

@@ -31,7 +31,7 @@ test('sources are followed and unfollowed, and a refusal is said next to what ca
   await server.publish('xia', 'of xia');
   await openPart('vic', 'follows');
   await page.getByRole('button', { name: 'Unfollow wes' }).click();
-  await page.getByText('vic does not follow wes any more.').waitFor();
+  await page.getByText('vic no longer follows wes.').waitFor();
   await page.getByRole('button', { name: 'Unfollow wes' }).waitFor({ state: 'detached' });
   const source = page.locator('#source');
   await source.fill('vic');
@@ -39,12 +39,12 @@ test('sources are followed and unfollowed, and a refusal is said next to what ca
   await page.locator('#follow-note.error', { hasText: 'vic' }).waitFor();
   await source.fill('tag:tea');
   await page.keyboard.press('Enter');
-  await page.getByText('vic follows tag:tea now.').waitFor();
+  await page.getByText('vic now follows tag:tea.').waitFor();
   await page.getByRole('button', { name: 'Unfollow tag:tea' }).waitFor();
-  await page.getByLabel('on unfollow, keep what is in the feed').check();
+  await page.getByLabel('on unfollow, keep its posts in the feed').check();
   await source.fill('xia');
   await page.getByRole('button', { name: 'Unfollow', exact: true }).click();
-  await page.getByText('vic does not follow xia any more.').waitFor();
+  await page.getByText('vic no longer follows xia.').waitFor();
   assert.deepEqual(await server.texts('vic'), ['of xia']);
   await browser.forgive(/status of 4\d\d/, 1);
 });
@@ -121,15 +121,15 @@ test('lists are made, filled and deleted', async () => {
   await openPart('lin', 'lists');
   const lists = part('lists');
   await lists.getByLabel('Name of the list').fill('near');
-  await lists.getByLabel('Its first member').fill('bob');
-  await lists.getByRole('button', { name: 'Make' }).click();
+  await lists.getByLabel('First member').fill('bob');
+  await lists.getByRole('button', { name: 'Create' }).click();
   await lists.getByText('near (1)').click();
   await lists.getByRole('button', { name: 'Remove bob' }).waitFor();
   await lists.getByLabel('Name of the list').fill('far');
-  await lists.getByLabel('Its first member').fill('cas');
+  await lists.getByLabel('First member').fill('cas');
   await page.keyboard.press('Enter');
   await lists.getByText('far (1)').waitFor();
-  assert.equal(await focused(), 'Its first member');
+  assert.equal(await focused(), 'First member');
   await lists.getByRole('button', { name: 'Remove bob' }).waitFor();
   await lists.getByLabel('Add a source').fill('dan');
   await page.keyboard.press('Enter');
@@ -165,7 +165,7 @@ test('rules show what the server has, and the last choice is saved', async () =>
   await page.waitForFunction(() => !document.querySelector('[data-part=rules] [aria-busy]'));
   await page.getByText('Saved.').waitFor();
   assert.equal((await server.ask('GET', '/v1/users/rod/rules')).replies, 'all');
-  await page.getByLabel('Most entries of one author').fill('3');
+  await page.getByLabel('Maximum entries per author').fill('3');
   await page.keyboard.press('Tab');
   await page.getByText('Saved.').waitFor();
   await page.reload();
@@ -198,11 +198,11 @@ test('an inbox is verified and built anew', async () => {
   await shows(['second', 'first']);
   await openPart('ola', 'administration');
   await page.getByRole('button', { name: 'Verify' }).click();
-  await page.getByText('The inbox was right.', { exact: true }).waitFor();
+  await page.getByText('The inbox was correct.', { exact: true }).waitFor();
   assert.match(await page.locator('#verified').textContent(), /^Entries2/);
   await page.getByRole('button', { name: 'Rebuild…' }).click();
   await dialog().getByRole('button', { name: 'Rebuild' }).click();
-  await page.getByText('The inbox was right. It is built anew.').waitFor();
+  await page.getByText('The inbox was correct. It was rebuilt.').waitFor();
 });
 
 test('tokens are revoked, and a user is erased, only once the name is typed', async () => {
@@ -210,7 +210,7 @@ test('tokens are revoked, and a user is erased, only once the name is typed', as
   await server.publish('gus', 'soon gone');
   await openPart('gus', 'administration');
   const typed = dialog().getByLabel('Type gus to confirm');
-  for (const [name, yes, said] of [['Revoke tokens…', 'Revoke', /^Revoked: tokens that were issued before \S+ are refused\.$/], ['Erase…', 'Erase', /^The erasure has begun\.$/]]) {
+  for (const [name, yes, said] of [['Revoke tokens…', 'Revoke', /^Revoked: the server refuses tokens issued before \S+\.$/], ['Erase…', 'Erase', /^The erasure has begun\.$/]]) {
     await page.getByRole('button', { name }).click();
     const button = dialog().getByRole('button', { name: yes });
     assert.equal(await typed.inputValue(), '');

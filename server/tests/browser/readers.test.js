@@ -71,7 +71,7 @@ test('what is deleted goes, and what is edited reads anew', async () => {
   await shows(['uno']);
   await server.ask('DELETE', `/v1/posts/${first.id}`);
   await shows([]);
-  await page.getByText('Nothing is in this feed. Follow somebody, or publish something.').waitFor();
+  await page.getByText('This feed is empty. Follow a source, or publish a post.').waitFor();
 });
 
 test('what is hidden goes, and comes back', async () => {
@@ -197,7 +197,7 @@ test('why a post is missing is said above the feed, and a hidden one is shown ag
     return page.locator('#explanation').innerText();
   };
   assert.match(await explain(muted.id), /is not in the feed\.[\s\S]*sam has muted una\./);
-  assert.match(await explain('123456789'), /No post 123456789 is known\./);
+  assert.match(await explain('123456789'), /Post 123456789 is unknown\./);
   assert.match(await explain(hidden.id), /is hidden\./);
   await page.getByRole('button', { name: `Unhide post ${hidden.id}` }).click();
   await page.locator('#explanation', { hasText: `Post ${hidden.id} is in the feed.` }).waitFor();
@@ -267,9 +267,9 @@ test('figures of the reader are above each part', async () => {
   await visit('readers?user=zoe&part=rules');
   const about = page.locator('#about');
   await until(async () => (await about.innerText()).includes('Follows\n2'), 'whom the reader follows');
-  assert.match(await about.innerText(), /Followers\n1\nPosts\n1\nPosts are\npushed\nInbox is\n(kept|asleep)\nLast read\n/);
+  assert.match(await about.innerText(), /Followers\n1\nPosts\n1\nPosts are\npushed\nReader is\n(awake|asleep)\nLast read\n/);
   await visit('readers?user=nobody-knows&part=rules');
-  await page.locator('#about-note', { hasText: 'Nobody is called nobody-knows: no posts, no follows, never read.' }).waitFor();
+  await page.locator('#about-note', { hasText: 'nobody-knows is unknown: no posts, no follows, never read.' }).waitFor();
   await browser.forgive(/status of 404/, 1);
 });
 
@@ -285,7 +285,7 @@ test('to look at a reader who sleeps changes nothing, until the feed is read', a
   assert.deepEqual(asked.filter((path) => /feed|events|live/.test(path) && !/\.js$/.test(path)), []);
   const { active, last_seen: seen } = await server.ask('GET', '/v1/users/old');
   assert.deepEqual([active, seen], [false, null]);
-  assert.match(await page.locator('#about').innerText(), /Inbox is\nasleep\nLast read\nnever/);
+  assert.match(await page.locator('#about').innerText(), /Reader is\nasleep\nLast read\nnever/);
   assert.equal(await page.locator('#feed-state').isVisible(), false);
   await page.getByRole('button', { name: 'Read this feed' }).click();
   await isLive();
@@ -299,7 +299,7 @@ test('to look at a reader who sleeps changes nothing, until the feed is read', a
 
 test('a name that nobody has is called that, and is not made by looking at it', async () => {
   await visit('readers?user=no-such-name');
-  await page.getByText('Nobody is called no-such-name: no posts, no follows, never read.').waitFor();
+  await page.getByText('no-such-name is unknown: no posts, no follows, never read.').waitFor();
   await page.getByRole('button', { name: 'Read this feed' }).waitFor();
   await page.waitForLoadState('networkidle');
   assert.deepEqual((await server.ask('GET', '/v1/sources?prefix=no-such-name')).items, []);
@@ -393,7 +393,7 @@ test('a feed that is paused is called that', async () => {
   await openFeed('yan');
   await page.getByRole('button', { name: 'Pause' }).click();
   assert.equal(await page.locator('#feed-state').textContent(), 'Paused');
-  await page.getByRole('button', { name: 'Go on' }).click();
+  await page.getByRole('button', { name: 'Resume' }).click();
   assert.equal(await page.locator('#feed-state').textContent(), 'Live');
 });
 
@@ -414,11 +414,11 @@ test('a post of an author who is muted or blocked is shown again from its explan
   await openFeed('cai');
   await shows([]);
   // A block ends the follow as well.
-  for (const [{ id }, name, said] of [[muted, 'Unmute dee', 'dee'], [blocked, 'Unblock eli', 'Nothing brings it.']]) {
+  for (const [{ id }, name, said] of [[muted, 'Unmute dee', 'dee'], [blocked, 'Unblock eli', 'Nothing brings it into the feed.']]) {
     await page.getByLabel('Why is a post missing?').fill(id);
     await page.keyboard.press('Enter');
     await page.getByRole('button', { name }).click();
-    await page.locator('#explanation', { hasText: said }).filter({ hasNotText: 'What hides it' }).waitFor();
+    await page.locator('#explanation', { hasText: said }).filter({ hasNotText: 'Blockers' }).waitFor();
   }
   await shows(['of the muted']);
   assert.deepEqual(await server.ask('GET', '/v1/users/cai/blocks').then(({ items }) => items), []);

@@ -117,10 +117,10 @@ test('Enter opens the name that is typed, else the first that begins so, and nev
   const url = page.url();
   await searched().fill('hugox');
   await page.keyboard.press('Enter');
-  await page.locator('#search-note', { hasText: 'Nothing is called “hugox”.' }).waitFor();
+  await page.locator('#search-note', { hasText: '“hugox” is unknown.' }).waitFor();
   assert.equal(page.url(), url);
   await page.keyboard.press('Tab');
-  assert.equal(await focused(), 'Open its page all the same');
+  assert.equal(await focused(), 'Open its page anyway');
   end();
   assert.deepEqual(asked.filter((request) => /^(POST|PUT|PATCH)/.test(request) || request.includes('/hugox')), []);
   assert.deepEqual((await server.ask('GET', '/v1/sources?prefix=hugox')).items, []);
@@ -132,7 +132,7 @@ test('the search says whether there is no reader or no answer', async () => {
   await visit('overview');
   const note = page.locator('#search-note');
   await searched().fill('nobody-begins-so');
-  await note.filter({ hasText: 'No name begins with “nobody-begins-so”. The search does not look inside names.' }).waitFor();
+  await note.filter({ hasText: 'No name begins with “nobody-begins-so”. The search matches only the beginning of names.' }).waitFor();
   assert.equal(await note.evaluate(({ clientHeight }) => clientHeight > 10), true, 'it is seen');
   await page.route('**/v1/sources?*', (route) => route.fulfill({ status: 503, json: { code: 'overloaded', detail: 'too much to do' } }));
   await searched().fill('nobody');
@@ -149,7 +149,7 @@ test('a pause stops questions and the feed, and what came meanwhile is there whe
   await openFeed('pam');
   await shows(['before']);
   await page.getByRole('button', { name: 'Pause' }).click();
-  const goOn = page.getByRole('button', { name: 'Go on' });
+  const goOn = page.getByRole('button', { name: 'Resume' });
   assert.equal(await goOn.getAttribute('aria-pressed'), 'true');
   const { asked, end } = requests();
   await server.publish('quin', 'meanwhile');
@@ -263,7 +263,7 @@ test('a reply and a repost name the post that they are of, and a refusal is said
   await openFeed('rae');
   const form = page.locator('#publish');
   await entry('the first').getByRole('button', { name: 'Reply' }).click();
-  assert.deepEqual([await form.getByLabel('Author').inputValue(), await form.getByLabel('Answers post').inputValue()], ['rae', id]);
+  assert.deepEqual([await form.getByLabel('Author').inputValue(), await form.getByLabel('Reply to post').inputValue()], ['rae', id]);
   await form.getByRole('button', { name: 'Publish' }).click();
   await form.getByText('Write something first.').waitFor();
   await form.getByLabel('Text').fill('an answer');
@@ -281,7 +281,7 @@ test('a reply and a repost name the post that they are of, and a refusal is said
   await form.getByRole('button', { name: 'Close' }).click();
   await shows(['an answer', 'the first']);
   assert.deepEqual(await entry('an answer').locator('.chip').allTextContents(), ['#tea', '#rust']);
-  await entry('an answer').getByText(`answers post ${id}`).waitFor();
+  await entry('an answer').getByText(`replies to post ${id}`).waitFor();
   await entry('the first').getByRole('button', { name: 'Repost' }).click();
   await form.getByLabel('Author').fill('sid');
   await form.getByRole('button', { name: 'Publish' }).click();
@@ -307,10 +307,10 @@ test('a server without keys says so where one is typed, and the panel closes', a
   await isRunning();
   const panel = page.locator('#sign-in');
   await page.getByRole('button', { name: 'Key…' }).click();
-  await panel.getByText('This server asks for no key').waitFor();
+  await panel.getByText('This server needs no key').waitFor();
   await page.getByLabel('Key or token').fill('nonsense');
   await page.getByRole('button', { name: 'Use this key' }).click();
-  await panel.getByText('This server asks for no key').waitFor();
+  await panel.getByText('This server needs no key').waitFor();
   assert.equal(await page.evaluate(() => sessionStorage.getItem('tidewire-credential')), null);
   await panel.getByRole('button', { name: 'Close' }).click();
   assert.equal(await panel.isVisible(), false);

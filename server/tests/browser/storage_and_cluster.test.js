@@ -23,8 +23,8 @@ test('the page of storage says what is on disk and in memory', async () => {
   await until(async () => /^[1-9][\d.]* \w+$/.test((await facts(page.locator('#disk')))['Journal on disk']), 'the journal is measured each second');
   assert.match(disk['Archive on disk'], /^[1-9][\d.]* MiB$/);
   assert.match(disk['Posts in memory'], /^1, [\d.]+ \w+$/);
-  assert.equal(disk['Erasures under way'], '0');
-  await section('Last start').getByText('It began with an empty directory.').waitFor();
+  assert.equal(disk['Erasures in progress'], '0');
+  await section('Last start').getByText('The server started with an empty directory.').waitFor();
   await page.locator('.chart', { hasText: 'Memory' }).getByRole('img', { name: /now/ }).waitFor({ timeout: STEP_MAX_MS });
 });
 
@@ -39,10 +39,10 @@ test('the parts of the memory are listed with their shares', async () => {
     ['Users and follows', '20.0 MiB', '20 %'],
     ['Inboxes', '10.0 MiB', '10 %'],
     ['Reposts', '512 KiB', '0.50 %'],
-    ['All else', '29.5 MiB', '30 %'],
+    ['Other', '29.5 MiB', '30 %'],
     ['Resident memory', '100 MiB', '100 %'],
   ]);
-  await section('Memory now').getByText('“All else” is the program itself').waitFor();
+  await section('Memory now').getByText('“Other” is the program itself').waitFor();
 });
 
 test('a snapshot is taken now, and listed with what came after it', async () => {
@@ -61,7 +61,7 @@ test('a restart is told of, and a refused snapshot is', async () => {
   await server.kill();
   await server.run();
   await visit('storage');
-  await page.locator('#recovery', { hasText: 'Everything that was acknowledged is there.' }).waitFor();
+  await page.locator('#recovery', { hasText: 'All acknowledged writes were recovered.' }).waitFor();
   assert.match(await page.locator('#recovery').innerText(), /Snapshot\s+event [\d,]+/);
   await page.route('**/v1/snapshots', (route) => route.fulfill({ status: 507, json: { code: 'disk_full', detail: 'no room' } }));
   await page.getByRole('button', { name: 'Take a snapshot now' }).click();
@@ -73,7 +73,7 @@ test('what the last start has lost is named', async () => {
   const recovery = { snapshot: 7, events: 3, cut: { segment: 'journal-1', bytes: 2048 }, lost: [{ segment: 'journal-2', from: 10, through: null, reason: 'checksum' }], skipped: [] };
   await rewrite(STATS, (stats) => ({ ...stats, recovery }));
   await visit('storage');
-  await page.locator('#recovery .error', { hasText: 'Something is missing' }).waitFor();
+  await page.locator('#recovery .error', { hasText: 'Some events are missing' }).waitFor();
   const text = await page.locator('#recovery').innerText();
   assert.match(text, /2\.0 KiB of journal-1 were cut off/);
   assert.match(text, /journal-2: events 10 to its end: checksum/);
@@ -81,7 +81,7 @@ test('what the last start has lost is named', async () => {
 
 test('a server without backups says how to make them', async () => {
   await visit('storage');
-  await section('Backups').getByText('None are made: --backup-to names a place for them.').waitFor();
+  await section('Backups').getByText('No backups are configured: set --backup-to.').waitFor();
   await section('Backups').getByText('docs/backup.md').waitFor();
 });
 
@@ -92,8 +92,8 @@ test('backups are shown with the time that can be restored, and a failing one', 
   await page.locator('#backups dd').first().waitFor();
   const shown = await facts(page.locator('#backups'));
   const from = await page.evaluate(() => new Date('2026-01-01T00:00:00Z').toLocaleString());
-  assert.ok(shown['Can be restored'].startsWith(`${from} to `), shown['Can be restored']);
-  assert.deepEqual([shown['Last run'], shown['A run every'], shown.Backups], ['1 min ago', '1 min', '3, 5.0 MiB']);
+  assert.ok(shown['Restorable range'].startsWith(`${from} to `), shown['Restorable range']);
+  assert.deepEqual([shown['Last run'], shown.Interval, shown.Backups], ['1 min ago', '1 min', '3, 5.0 MiB']);
   assert.equal(await page.locator('#backups .error').count(), 0);
   const runs = [
     { started_at: new Date().toISOString(), took_ms: 2000, sent_bytes: 0, error: 'cannot use the <b>store</b>' },
@@ -101,7 +101,7 @@ test('backups are shown with the time that can be restored, and a failing one', 
   ];
   Object.assign(backups, { failing: true, failures: 2, restorable_from: null, count: 0, runs });
   await page.locator('#backups .error', { hasText: 'The last run failed' }).waitFor();
-  assert.deepEqual(await facts(page.locator('#backups')).then((all) => [all['Can be restored'], all['Last run'], all['Failed runs since the start']]), ['nothing yet', 'not yet', '2']);
+  assert.deepEqual(await facts(page.locator('#backups')).then((all) => [all['Restorable range'], all['Last run'], all['Failed runs since the start']]), ['nothing yet', 'not yet', '2']);
   const shownRuns = await page.locator('#backups li').allInnerTexts();
   assert.match(shownRuns[0], /^(just now|\d+ s ago) · failed: cannot use the <b>store<\/b>\s+2\.0 s$/);
   assert.match(shownRuns[1], / · 3\.0 MiB\s+61 s$/);
@@ -110,8 +110,8 @@ test('backups are shown with the time that can be restored, and a failing one', 
 test('a server without data on disk says so everywhere', async () => {
   await rewrite(STATS, (stats) => ({ ...stats, journal: null, backups: null, snapshots: [], recovery: null, disk_free_bytes: null, stored_bytes: null }));
   await visit('storage');
-  await section('Last start').getByText('keeps no data on disk').waitFor();
-  for (const title of ['Backups', 'Snapshots']) await section(title).getByText('This server keeps no data on disk.').waitFor();
+  await section('Last start').getByText('stores no data on disk').waitFor();
+  for (const title of ['Backups', 'Snapshots']) await section(title).getByText('This server stores no data on disk.').waitFor();
   assert.equal((await facts(page.locator('#disk')))['Free on disk'], 'no data on disk');
 });
 
@@ -155,7 +155,7 @@ test('the nodes of a cluster are shown with their figures, and those that are si
   await page.locator('#nodes tbody tr').nth(3).waitFor();
   await until(async () => /^\d/.test((await rows())[1][5]), 'rates are known from the second time on');
   const [a, b, c, d] = await rows();
-  assert.deepEqual(a.slice(0, 5), ['a', 'takes the writes, answered this', '–', '0', '2 of 6']);
+  assert.deepEqual(a.slice(0, 5), ['a', 'sequencer, answered this', '–', '0', '2 of 6']);
   assert.deepEqual(a.slice(7), ['2', '2', '100 MiB', 'a.internal:8080']);
   assert.deepEqual(b.slice(0, 4), ['b', 'silent for 4.0 s', '4.0 s ago', '5']);
   assert.ok(b[5] !== '0', b[5]);
@@ -165,7 +165,7 @@ test('the nodes of a cluster are shown with their figures, and those that are si
   assert.deepEqual([sums.Nodes, sums['Live connections'], sums['Awake readers'], sums.Memory], ['2 of 3 answer', '9', '42', '200 MiB']);
   assert.match(sums['Pages/s'], /^[\d.]+K?$/);
   const about = await facts(page.locator('#cluster-facts'));
-  assert.deepEqual([about['Takes the writes'], about['Sequencers so far']], ['a', '3']);
+  assert.deepEqual([about.Sequencer, about['Sequencers so far']], ['a', '3']);
   assert.ok(about['Last record that a has applied']);
   assert.match(await page.locator('#about-server').innerText(), / · node a$/);
   assert.equal(await page.getByText('not part of a cluster').isVisible(), false);
@@ -176,10 +176,10 @@ test('a cluster that no node takes writes of, and a sequencer that is silent, ar
   const cluster = await inCluster();
   cluster.sequencer = null;
   await visit('cluster');
-  await page.locator('#cluster-facts', { hasText: 'no node: writes are refused until one does' }).waitFor();
+  await page.locator('#cluster-facts', { hasText: 'none: writes are refused until a node takes over' }).waitFor();
   cluster.sequencer = 'b';
-  await page.locator('#cluster-facts', { hasText: 'b, which has been silent for 4.0 s' }).waitFor();
-  assert.match((await rows())[1][1], /^took the writes, silent for/);
+  await page.locator('#cluster-facts', { hasText: 'b, silent for 4.0 s' }).waitFor();
+  assert.match((await rows())[1][1], /^sequencer, silent for/);
   browser.complaints = browser.complaints.filter((text) => !/status of 503/.test(text));
 });
 
@@ -239,6 +239,6 @@ test('limits and queues are shown with how near they are', async () => {
 
 test('a server without keys warns of it', async () => {
   await visit('keys');
-  await section('Keys').getByText('The server has no keys: every caller may do everything.').waitFor();
+  await section('Keys').getByText('The server has no keys: every client has full access.').waitFor();
   await section('Keys').getByText('tidewire key NAME --access FILE').waitFor();
 });

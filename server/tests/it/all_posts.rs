@@ -79,7 +79,7 @@ fn follow(server: &Server, index: &mut Index, after: u64) {
 }
 
 #[test]
-fn pages_have_every_post_once_by_id_hidden_ones_and_those_of_the_archive_too() {
+fn pages_list_every_post_once_by_id_including_hidden_and_archived_ones() {
     let directory = tempfile::tempdir().unwrap();
     let server = with_archive(directory.path());
     let mut expected = Index::new();
@@ -110,7 +110,7 @@ fn pages_have_every_post_once_by_id_hidden_ones_and_those_of_the_archive_too() {
 }
 
 #[test]
-fn an_index_is_built_anew_from_pages_and_changes_beside_writers() {
+fn an_index_is_rebuilt_from_pages_and_changes_during_writes() {
     let directory = tempfile::tempdir().unwrap();
     let server = with_archive(directory.path());
     let mut known: Vec<u64> = Vec::new();
@@ -145,7 +145,7 @@ fn an_index_is_built_anew_from_pages_and_changes_beside_writers() {
 }
 
 #[test]
-fn what_is_no_id_and_no_limit_is_refused() {
+fn invalid_ids_and_limits_are_refused() {
     let server = Server::start(EngineConfig::default());
     for (query, field) in [
         ("after=x", "after"),

@@ -33,7 +33,7 @@ fn all(server: &Server, query: &str, limit: usize) -> Vec<String> {
 }
 
 #[test]
-fn all_who_exist_are_listed_by_id_in_pages_of_any_length() {
+fn all_users_are_listed_by_id_in_pages_of_any_length() {
     let server = Server::start(EngineConfig::default());
     // In an order that is none: who publishes, who is followed, who follows, who mutes, who is answered.
     let mut users: Vec<String> = (0..25).map(|nth| format!("u{:02}", (nth * 7) % 25)).collect();
@@ -56,7 +56,7 @@ fn all_who_exist_are_listed_by_id_in_pages_of_any_length() {
 }
 
 #[test]
-fn who_is_erased_is_not_listed_any_more_and_who_comes_is_on_the_next_first_page() {
+fn erased_users_are_omitted_and_new_users_appear_on_the_next_first_page() {
     let server = Server::start(EngineConfig::default());
     ["ann", "bob", "cas"].iter().for_each(|user| publish(&server, user));
     let first = server.get("/v1/users?limit=1").json();
@@ -70,13 +70,13 @@ fn who_is_erased_is_not_listed_any_more_and_who_comes_is_on_the_next_first_page(
 }
 
 #[test]
-fn a_server_without_users_lists_none() {
+fn a_server_without_users_returns_an_empty_list() {
     let server = Server::start(EngineConfig::default());
     assert_eq!(server.get("/v1/users").json(), json!({"items": [], "next": null}));
 }
 
 #[test]
-fn what_is_no_prefix_limit_or_cursor_is_refused_by_name() {
+fn invalid_prefixes_limits_and_cursors_are_refused_by_name() {
     let server = Server::start(EngineConfig::default());
     let long = format!("prefix={}", "x".repeat(129));
     for (query, field) in [

@@ -29,7 +29,7 @@ fn bodies(page: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn a_post_goes_in_and_comes_out_as_the_contract_says() {
+fn a_post_is_stored_and_returned_as_the_api_documents() {
     let server = server();
     let sent = json!({
         "id": "77", "author": "ann", "published_at": "2026-01-02T03:04:05.000006Z", "kind": "ad",
@@ -67,7 +67,7 @@ fn a_post_goes_in_and_comes_out_as_the_contract_says() {
 }
 
 #[test]
-fn a_delete_that_overtakes_its_publish_holds_also_after_a_restart() {
+fn a_delete_that_overtakes_its_publish_still_applies_after_a_restart() {
     for takes_snapshot in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let open = || Server::of(Engine::open_directory(EngineConfig::default(), directory.path()).unwrap());
@@ -128,7 +128,7 @@ fn a_feed_is_paged_down_and_up() {
 }
 
 #[test]
-fn readers_nobody_heard_of_have_an_empty_feed() {
+fn unknown_readers_have_an_empty_feed() {
     let server = server();
     let empty = json!({"items": [], "next": null, "newest": null, "partial": []});
     for path in ["/v1/users/nobody/feed", "/v1/users/nobody/posts"] {
@@ -141,7 +141,7 @@ fn readers_nobody_heard_of_have_an_empty_feed() {
 }
 
 #[test]
-fn follows_are_made_listed_and_removed() {
+fn follows_are_created_listed_and_removed() {
     let server = server();
     follow(&server, "ann", "bob");
     let again = server.send("PUT", "/v1/users/ann/following/bob", Some("application/json"), "{}");
@@ -172,7 +172,7 @@ fn follows_are_made_listed_and_removed() {
 }
 
 #[test]
-fn a_refused_bulk_names_every_edge_and_makes_none() {
+fn a_refused_bulk_request_names_every_invalid_edge_and_creates_none() {
     let server = Server::start(EngineConfig { following_max: 2, ..EngineConfig::default() });
     let edge = |follower: &str, source: &str| json!({"follower": follower, "source": source});
     let edges = [edge("a", "b"), edge("a", "a"), edge("a", "c"), edge("a", "c"), edge("a", "d"), edge("tag:x", "a")];
@@ -237,7 +237,7 @@ fn visible_and_hidden_follows_of_one_request_count_toward_limits_of_their_own() 
 }
 
 #[test]
-fn a_celebritys_posts_are_pulled_and_shown_alike() {
+fn posts_of_a_celebrity_are_pulled_and_appear_in_feeds() {
     let celebrity = CelebrityPolicy::Above(NonZeroU64::new(2).unwrap());
     let server = Server::start(EngineConfig { celebrity, ..EngineConfig::default() });
     publish(&server, "star", 1);
@@ -252,7 +252,7 @@ fn a_celebritys_posts_are_pulled_and_shown_alike() {
 }
 
 #[test]
-fn operations_answer() {
+fn probes_and_statistics_are_answered() {
     let server = server();
     assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
@@ -273,7 +273,7 @@ fn operations_answer() {
 }
 
 #[test]
-fn a_stopping_server_answers_what_it_took() {
+fn a_stopping_server_answers_accepted_requests_and_refuses_new_ones() {
     let server = server();
     follow(&server, "ann", "bob");
     let engine = server.engine.clone();
@@ -288,7 +288,7 @@ fn a_stopping_server_answers_what_it_took() {
 }
 
 #[test]
-fn a_client_that_polls_is_given_what_came_late_or_has_to_read_again() {
+fn a_polling_client_receives_late_posts_or_a_gap() {
     let server = server();
     follow(&server, "ann", "bob");
     publish(&server, "bob", 1);

@@ -89,7 +89,7 @@ fn copy_all(files: &[PathBuf], to: &Path) {
 }
 
 #[test]
-fn every_flipped_byte_of_an_archive_is_refused_or_costs_what_it_names() {
+fn every_flipped_byte_of_an_archive_is_refused_or_reported_as_damage() {
     let (whole, flipped) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let files = small_archive(whole.path());
     let (expected, path) = (content(&files[0]).unwrap(), flipped.path().join("archive.redb"));
@@ -177,7 +177,7 @@ async fn lacks_silently(engine: &Engine, own: bool, count: usize) -> usize {
 }
 
 #[tokio::test]
-async fn no_page_lacks_posts_of_a_damaged_archive_without_saying_so() {
+async fn pages_report_every_post_missing_because_of_a_damaged_archive() {
     let (whole, flipped) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let count = directory(whole.path()).await;
     let files: Vec<_> = fs::read_dir(whole.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -241,7 +241,7 @@ fn damage(archive: &mut [u8], text: &str) {
 }
 
 #[tokio::test]
-async fn the_tool_names_what_is_gone_and_repair_goes_on_without_an_archive_that_cannot_be_opened() {
+async fn the_tool_lists_lost_posts_and_repair_sets_an_unreadable_archive_aside() {
     let place = tempfile::tempdir().unwrap();
     let count = directory(place.path()).await;
     let archive = place.path().join("archive.redb");
@@ -266,7 +266,7 @@ async fn the_tool_names_what_is_gone_and_repair_goes_on_without_an_archive_that_
             && text.contains(&format!(" of {archived} posts cannot be read")),
         "{text}"
     );
-    assert!(text.contains("is not what was written") && text.contains("bad: bob: post "), "{text}");
+    assert!(text.contains("has a wrong checksum") && text.contains("bad: bob: post "), "{text}");
     assert_eq!(tool_json("verify", place.path())["good"], json!(false));
     // A server starts on it, and its pages name as many.
     let engine = open(place.path(), false).unwrap();
@@ -275,7 +275,7 @@ async fn the_tool_names_what_is_gone_and_repair_goes_on_without_an_archive_that_
     // Its root is gone.
     fs::write(&archive, &whole[..whole.len() / 2]).unwrap();
     let refused = open(place.path(), false).map(|_| ()).unwrap_err();
-    let remedy = "; put back the data directory and its archive from one backup, or start with --repair";
+    let remedy = "; restore the data directory and its archive from one backup, or start with --repair";
     assert!(refused.contains("archive.redb is damaged: ") && refused.ends_with(remedy), "{refused}");
     let engine = open(place.path(), true).unwrap();
     engine.shutdown();
@@ -285,7 +285,7 @@ async fn the_tool_names_what_is_gone_and_repair_goes_on_without_an_archive_that_
 
 /// Checksums that are not those of the archive beside them: cut off, of nothing, flipped in the header.
 #[tokio::test]
-async fn damaged_checksums_cost_nothing_but_a_repair_that_reads_the_archive_as_a_whole() {
+async fn damaged_checksums_are_rebuilt_by_a_repair_that_reads_the_whole_archive() {
     let place = tempfile::tempdir().unwrap();
     let count = directory(place.path()).await;
     let path = place.path().join("archive.sums");
@@ -306,7 +306,7 @@ async fn damaged_checksums_cost_nothing_but_a_repair_that_reads_the_archive_as_a
 }
 
 #[test]
-fn an_archive_of_format_1_is_read_as_a_whole_once_and_gets_checksums() {
+fn an_archive_of_format_1_is_read_completely_once_and_gets_checksums() {
     let place = tempfile::tempdir().unwrap();
     let files = small_archive(place.path());
     let expected = content(&files[0]).unwrap();

@@ -25,7 +25,7 @@ fn check(answer: &Answer, what: &str, status: u16, code: &str, field: Option<&st
 }
 
 #[test]
-fn paths_and_parameters() {
+fn bad_paths_and_parameters_are_refused() {
     let server = server();
     let long = "x".repeat(129);
     let edge_cursor = cursor::encode_edge(tidewire::clock::UnixMicros(5));
@@ -87,7 +87,7 @@ fn paths_and_parameters() {
 }
 
 #[test]
-fn methods() {
+fn wrong_methods_are_refused() {
     let server = server();
     for (method, path, allow) in [
         ("PUT", "/v1/posts", "POST, GET, HEAD"),
@@ -104,7 +104,7 @@ fn methods() {
 }
 
 #[test]
-fn posts() {
+fn bad_posts_are_refused() {
     let server = server();
     let string_of = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
     let post = |fields: &str| format!(r#"{{"author":"a","body":1{fields}}}"#);
@@ -174,7 +174,7 @@ fn posts() {
 }
 
 #[test]
-fn changes_of_posts() {
+fn bad_changes_of_posts_are_refused() {
     let server = server();
     server.post("/v1/posts", &json!({"id": "1", "author": "a", "body": 1}));
     for (path, body, status, code, field) in [
@@ -191,7 +191,7 @@ fn changes_of_posts() {
 }
 
 #[test]
-fn names_that_stand_twice_in_what_is_asked_for() {
+fn duplicate_fields_are_refused() {
     let server = server();
     server.post("/v1/posts", &json!({"id": "1", "author": "a", "body": 1}));
     for (method, path, body, field) in [
@@ -210,7 +210,7 @@ fn names_that_stand_twice_in_what_is_asked_for() {
 }
 
 #[test]
-fn a_body_is_served_byte_for_byte_as_it_came() {
+fn a_body_is_served_byte_for_byte_as_sent() {
     let server = server();
     let body = "{ \"b\" :1.50,\"a\":[ 1e2 ,-0, 0.10,\"\\u0061\\/\\ud83d\\ude00\", 18446744073709551615],\n\t\"\":{}}";
     let sent = format!(r#"{{"id":"7","author":"a","body":  {body} }}"#);
@@ -224,7 +224,7 @@ fn a_body_is_served_byte_for_byte_as_it_came() {
 }
 
 #[test]
-fn content_types() {
+fn wrong_content_types_are_refused() {
     let server = server();
     let body = r#"{"author":"a","body":1}"#;
     for content_type in [None, Some("text/plain"), Some("application/xml"), Some("application/jsonp"), Some("")] {
@@ -234,7 +234,7 @@ fn content_types() {
 }
 
 #[test]
-fn follows() {
+fn bad_follows_are_refused() {
     let server = server();
     let edge = json!({"follower": "a", "source": "b"});
     let many = |count: usize| json!({"follows": vec![edge.clone(); count]}).to_string();
@@ -287,7 +287,7 @@ fn smuggling(head: &str, body: &str) -> Vec<u8> {
 const POST: &str = r#"{"author":"ann","body":1}"#;
 
 #[test]
-fn a_request_that_ends_where_one_likes_is_refused_and_so_is_what_comes_behind_it() {
+fn a_request_with_ambiguous_length_is_refused_with_the_bytes_behind_it() {
     let server = server();
     let chunked = format!("{:x}\r\n{POST}\r\n0\r\n\r\n", POST.len());
     let length = POST.len();
@@ -328,7 +328,7 @@ fn a_request_that_ends_where_one_likes_is_refused_and_so_is_what_comes_behind_it
 }
 
 #[test]
-fn bytes_that_are_no_http_are_refused() {
+fn bytes_that_are_not_http_are_refused() {
     let server = server();
     let long =
         |name: &str| format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{name}: {}\r\n\r\n", "x".repeat(1 << 20));

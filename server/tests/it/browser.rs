@@ -14,7 +14,7 @@ use testkit::test_servers::program;
 const LINES_MAX: usize = 500;
 
 #[test]
-fn files_are_served_as_what_they_are() {
+fn files_are_served_with_their_media_types() {
     let server = Server::start(EngineConfig::default());
     for asset in ASSETS {
         let answer = server.get(asset.path);
@@ -38,7 +38,7 @@ fn files_are_served_as_what_they_are() {
 }
 
 #[test]
-fn what_a_browser_has_already_is_not_sent_again() {
+fn cached_files_are_confirmed_by_etag() {
     let server = Server::start(EngineConfig::default());
     let tag = server.get("/tidewire.js").header("etag").to_owned();
     let agent = agent();
@@ -50,7 +50,7 @@ fn what_a_browser_has_already_is_not_sent_again() {
 }
 
 #[test]
-fn every_file_is_served_short_and_safe() {
+fn every_file_is_short_served_and_uses_no_unsafe_dom_function() {
     let entries =
         ["src/console/assets", "src/console/vendor"].map(|folder| fs::read_dir(repository().join(folder)).unwrap());
     for entry in entries.into_iter().flatten() {
@@ -75,7 +75,7 @@ fn every_file_is_served_short_and_safe() {
 }
 
 #[test]
-fn code_of_others_is_served_with_its_licence() {
+fn third_party_code_is_served_with_its_licence() {
     let server = Server::start(EngineConfig::default());
     let licence = fs::read_to_string(repository().join("src/console/vendor/LICENSE-uplot")).unwrap();
     let listed = fs::read_to_string(repository().join("../THIRD-PARTY.md")).unwrap();
@@ -91,7 +91,7 @@ fn code_of_others_is_served_with_its_licence() {
 
 #[test]
 #[ignore = "needs Node 20 or newer"]
-fn the_live_client_does_what_a_naive_model_does() {
+fn the_live_client_agrees_with_a_naive_model() {
     run_tests("tests/js", ".test.mjs", &[]);
 }
 

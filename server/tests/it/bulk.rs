@@ -22,7 +22,7 @@ fn outcomes(answer: &Answer) -> Vec<String> {
 }
 
 #[test]
-fn each_post_of_a_batch_is_answered_as_it_would_be_alone() {
+fn each_post_of_a_batch_is_answered_like_a_single_publish() {
     let server = server();
     assert_eq!(server.post("/v1/posts", &json!({"author": "bob", "body": 1, "id": "1"})).status, 201);
     let posts = json!([
@@ -106,7 +106,7 @@ fn p6_many_posts_many_feeds_and_many_ids_are_one_request_each() {
 }
 
 #[test]
-fn a_request_for_many_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
+fn an_invalid_bulk_request_is_refused_by_its_wrong_field() {
     let server = server();
     let many = vec![json!({"author": "bob", "body": 1}); 1_001];
     for (body, code, field) in [
@@ -155,7 +155,7 @@ fn a_request_for_many_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
 }
 
 #[test]
-fn edges_are_made_and_then_removed_and_nothing_is_removed_if_one_cannot_be_made() {
+fn follows_precede_unfollows_and_a_refused_follow_prevents_all_unfollows() {
     let server = server();
     let edges = |sources: &[&str]| -> Vec<Value> {
         sources.iter().map(|source| json!({"follower": "ann", "source": source})).collect()
@@ -177,7 +177,7 @@ fn edges_are_made_and_then_removed_and_nothing_is_removed_if_one_cannot_be_made(
 }
 
 #[test]
-fn an_edge_that_is_requested_several_times_is_what_single_requests_in_this_order_make_of_it() {
+fn a_repeated_edge_in_a_bulk_request_equals_single_requests_in_order() {
     for hidden in
         [vec![true, false], vec![false, true], vec![true, true, false], vec![true, false, true], vec![true, true]]
     {
@@ -205,7 +205,7 @@ fn an_edge_that_is_requested_several_times_is_what_single_requests_in_this_order
 }
 
 #[test]
-fn a_token_reads_its_users_own_posts_of_many() {
+fn a_token_reads_only_posts_of_its_user_among_many_ids() {
     let server = Server::guarded(EngineConfig::default(), access());
     let ask = |credential: &str, method: &str, path: &str, body: Value| {
         let credential = bearer(credential);

@@ -26,7 +26,7 @@ fn check_stored(answer: &Answer, expected: &str, what: &str) {
 }
 
 #[test]
-fn every_answer_of_every_operation_says_who_may_store_it() {
+fn every_answer_of_every_operation_has_a_cache_control_header() {
     let server = Server::guarded(EngineConfig::default(), access());
     for operation @ (name, _, _) in operations() {
         let call = matrix::call(name);
@@ -94,7 +94,7 @@ fn publish(server: &Server, author: &str, body: &Value) -> String {
 }
 
 #[test]
-fn who_has_an_answer_already_is_not_sent_it_again_until_it_changes() {
+fn a_known_etag_is_confirmed_until_the_answer_changes() {
     let server = Server::start(EngineConfig::default());
     for path in ["/v1/users/ann/following/bob", "/v1/users/ann/lists/pals/members/bob"] {
         assert_eq!(server.json("PUT", path, &json!({})).status, 201);
@@ -155,7 +155,7 @@ fn who_has_an_answer_already_is_not_sent_it_again_until_it_changes() {
 }
 
 #[test]
-fn who_polls_with_the_token_of_a_page_that_was_stored_gets_what_came_since() {
+fn polling_with_the_token_of_a_cached_page_returns_newer_posts() {
     let server = Server::start(EngineConfig::default());
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
     publish(&server, "bob", &json!("first"));
@@ -189,7 +189,7 @@ fn read_again(server: &Server, stored: &mut (String, String)) -> Value {
 }
 
 #[test]
-fn who_is_told_to_read_the_feed_again_gets_a_token_to_go_on_with_whatever_page_it_has_stored() {
+fn after_a_gap_every_cached_page_can_be_revalidated_to_a_valid_token() {
     let server = Server::start(EngineConfig::default());
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
     publish(&server, "bob", &json!("first"));
@@ -229,7 +229,7 @@ fn who_is_told_to_read_the_feed_again_gets_a_token_to_go_on_with_whatever_page_i
 }
 
 #[test]
-fn a_tag_says_nothing_to_who_may_not_read_the_answer() {
+fn an_etag_is_not_confirmed_to_callers_who_may_not_read_the_answer() {
     let server = Server::guarded(EngineConfig::default(), access());
     let ask = |path: &str, token: &str, known: &str| {
         server.ask("GET", path, &[("authorization", &bearer(token)), ("if-none-match", known)], "")
@@ -264,7 +264,7 @@ fn without_instants(text: &str) -> String {
 }
 
 #[test]
-fn in_any_history_two_answers_with_the_same_tag_mean_the_same() {
+fn answers_with_equal_etags_are_equal_in_any_history() {
     let server = Server::start(EngineConfig::default());
     let mut texts = HashMap::<String, String>::new();
     let (mut posts, seed): (Vec<String>, u64) = (Vec::new(), seed());

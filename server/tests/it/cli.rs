@@ -68,7 +68,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn what_is_published_is_in_the_feed_of_those_who_follow_and_only_of_those() {
+fn a_published_post_is_only_in_the_feeds_of_followers() {
     let server = server();
     assert_eq!(good(&server, &["follow", "ann", "bob", "tag:tea"]), "ann follows bob\nann follows tag:tea\n");
     assert_eq!(good(&server, &["follow", "ann", "bob"]), "ann follows bob already\n");
@@ -91,7 +91,7 @@ fn what_is_published_is_in_the_feed_of_those_who_follow_and_only_of_those() {
 }
 
 #[test]
-fn a_feed_longer_than_a_page_is_printed_whole_and_can_be_continued() {
+fn a_feed_longer_than_a_page_is_printed_completely_and_can_be_continued() {
     let server = server();
     good(&server, &["follow", "ann", "bob"]);
     for id in 1..=230 {
@@ -112,16 +112,16 @@ fn a_feed_longer_than_a_page_is_printed_whole_and_can_be_continued() {
 }
 
 #[test]
-fn an_empty_feed_is_explained_by_what_was_asked_for() {
+fn an_empty_feed_is_explained_for_the_requested_view() {
     let server = server();
     good(&server, &["follow", "ann", "bob"]);
     good(&server, &["publish", "bob", "hello", "--wait"]);
     assert_eq!(server.send("PUT", "/v1/users/ann/lists/near/members/cas", None, "").status, 201);
     let cursor = lines(&good(&server, &["feed", "ann", "--json"]))[0]["cursor"].as_str().unwrap().to_owned();
     for (words, why) in [
-        (vec!["cas"], "cas follows nobody who has published, or has hidden all of it"),
+        (vec!["cas"], "cas follows nobody who has published, or has hidden all posts"),
         (vec!["ann", "--posts"], "ann has neither published nor reposted"),
-        (vec!["ann", "--list", "near"], "no member of the list near of ann has published, or ann has hidden all of it"),
+        (vec!["ann", "--list", "near"], "no member of the list near of ann has published, or ann has hidden all posts"),
         (vec!["ann", "--before", &cursor], "no entry is below this cursor"),
     ] {
         let ran = run(&server, &[&["feed"], &words[..]].concat());
@@ -130,7 +130,7 @@ fn an_empty_feed_is_explained_by_what_was_asked_for() {
 }
 
 #[test]
-fn text_fits_the_width_and_cannot_command_the_terminal() {
+fn text_fits_the_width_and_cannot_control_the_terminal() {
     let server = server();
     good(&server, &["publish", "bob", &format!("{}\u{1b}[31m\nend", "word ".repeat(30)), "--wait"]);
     let wide = good(&server, &["feed", "bob", "--posts"]);
@@ -149,7 +149,7 @@ fn text_fits_the_width_and_cannot_command_the_terminal() {
 }
 
 #[test]
-fn a_text_and_a_body_may_come_by_the_standard_input() {
+fn text_and_body_may_be_read_from_standard_input() {
     let server = server();
     let publish = |words: &[&str], input: &str| {
         let mut command = program(&server.url(""));
@@ -167,7 +167,7 @@ fn a_text_and_a_body_may_come_by_the_standard_input() {
 }
 
 #[test]
-fn why_a_post_is_in_a_feed_is_said_in_words_and_in_json() {
+fn explain_prints_why_a_post_is_in_a_feed_as_text_and_json() {
     let server = server();
     good(&server, &["follow", "ann", "bob"]);
     good(&server, &["publish", "bob", "hello", "--id", "7", "--wait"]);
@@ -179,13 +179,13 @@ fn why_a_post_is_in_a_feed_is_said_in_words_and_in_json() {
         said.starts_with("post 7 is not in the feed of ann\n") && said.contains("but       ann mutes bob"),
         "{said}"
     );
-    assert!(good(&server, &["explain", "ann", "8"]).contains("no post is known by this id"));
+    assert!(good(&server, &["explain", "ann", "8"]).contains("no post has this id"));
     let json = &lines(&good(&server, &["explain", "ann", "7", "--json"]))[0];
     assert_eq!((&json["shown"], &json["blockers"][0]["kind"]), (&json!(false), &json!("muted")));
 }
 
 #[test]
-fn figures_are_for_people_or_for_programs() {
+fn statistics_are_printed_as_text_or_json() {
     let server = server();
     good(&server, &["publish", "bob", "hello", "--wait"]);
     let text = good(&server, &["stats"]);
@@ -197,7 +197,7 @@ fn figures_are_for_people_or_for_programs() {
 }
 
 #[test]
-fn exit_codes_say_what_kind_of_failure_it_is() {
+fn exit_codes_distinguish_kinds_of_failures() {
     let open = server();
     let guarded = Server::guarded(EngineConfig::default(), access());
     let nobody = "http://127.0.0.1:1";
@@ -215,8 +215,8 @@ fn exit_codes_say_what_kind_of_failure_it_is() {
         (open.url(""), "feed ann --list none", 4, "none"),
         (guarded.url(""), "feed ann", 5, "unauthenticated"),
         (guarded.url(""), "watch ann", 5, "unauthenticated"),
-        (guarded.url(""), "feed ann", 5, "--key-file FILE names a file with one, or TIDEWIRE_KEY has it"),
-        (guarded.url(""), "stats --json", 5, "--key-file FILE names a file with one, or TIDEWIRE_KEY has it"),
+        (guarded.url(""), "feed ann", 5, "pass it with --key-file FILE, or set TIDEWIRE_KEY"),
+        (guarded.url(""), "stats --json", 5, "pass it with --key-file FILE, or set TIDEWIRE_KEY"),
         (open.url(""), "feed ann --key-file missing", 1, "cannot read missing"),
         (open.url(""), "feed ann --key-file ../rustfmt.toml", 1, "rustfmt.toml has neither a key nor a token"),
     ] {
@@ -230,7 +230,7 @@ fn exit_codes_say_what_kind_of_failure_it_is() {
 }
 
 #[test]
-fn a_refusal_that_lasts_is_reported_with_its_reason_and_only_one_for_load_is_called_overload() {
+fn a_lasting_refusal_is_reported_with_its_reason_and_as_overload_only_for_load() {
     for (status, refusal, said) in [
         (507, "disk_full", "still refuses after 1 attempt: no space left (disk_full), status 507"),
         (503, "recovering", "still refuses after 1 attempt: no space left (recovering), status 503"),
@@ -251,7 +251,7 @@ fn a_refusal_that_lasts_is_reported_with_its_reason_and_only_one_for_load_is_cal
 }
 
 #[test]
-fn a_key_comes_from_a_file_or_from_the_environment() {
+fn a_key_is_read_from_a_file_or_the_environment() {
     let server = Server::guarded(EngineConfig::default(), access());
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");
@@ -270,7 +270,7 @@ fn a_key_comes_from_a_file_or_from_the_environment() {
 }
 
 #[test]
-fn a_server_that_never_answers_is_given_up() {
+fn a_request_to_an_unresponsive_server_times_out() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("http://{}", listener.local_addr().unwrap());
     for (words, code) in [
@@ -284,7 +284,7 @@ fn a_server_that_never_answers_is_given_up() {
     ] {
         let ran = ran(program(&silent).args(words.split(' ')).args(["--timeout", "300ms"]));
         assert!(ran.code == code && ran.err.contains("timeout"), "{words}: {}", ran.err);
-        assert_eq!(ran.err.contains("nobody knows whether it was done"), code == 1, "{words}: {}", ran.err);
+        assert_eq!(ran.err.contains("the request may be done or not"), code == 1, "{words}: {}", ran.err);
         assert!(!words.contains("--json") || lines(&ran.err)[0]["code"] == "outcome_unknown", "{}", ran.err);
     }
 }

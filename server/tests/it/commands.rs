@@ -19,7 +19,7 @@ fn serve_on(directory: &std::path::Path) -> Output {
 }
 
 #[test]
-fn a_data_directory_that_cannot_be_used_is_reported_before_anything_is_served() {
+fn an_unusable_data_directory_is_reported_before_serving() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "no directory").unwrap();
@@ -38,7 +38,7 @@ fn a_data_directory_that_cannot_be_used_is_reported_before_anything_is_served() 
 }
 
 #[test]
-fn a_foreign_data_directory_is_reported_before_anything_is_served() {
+fn a_foreign_data_directory_is_reported_before_serving() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for directory in [&one, &other] {
         let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
@@ -56,7 +56,7 @@ fn a_foreign_data_directory_is_reported_before_anything_is_served() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_data_directory_that_nobody_can_write_to_is_reported_before_anything_is_served() {
+fn an_unwritable_data_directory_is_reported_before_serving() {
     let output = serve_on(std::path::Path::new("/proc/self"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && said.contains("/proc/self") && !said.contains("serving on"), "{said}");
@@ -84,7 +84,7 @@ fn is_coloured(text: &str) -> bool {
 #[test]
 #[ignore = "needs script of util-linux"]
 #[cfg(target_os = "linux")]
-fn a_terminal_gets_colours_unless_its_user_wants_none() {
+fn a_terminal_gets_colours_unless_no_color_is_set() {
     let usual = at_a_terminal("");
     assert!(usual.contains("serving on") && is_coloured(&usual), "{usual}");
     let plain = at_a_terminal("1");
@@ -92,7 +92,7 @@ fn a_terminal_gets_colours_unless_its_user_wants_none() {
 }
 
 #[test]
-fn a_backup_of_a_directory_that_has_no_data_is_refused_and_leaves_it_as_it_is() {
+fn a_backup_of_a_directory_without_data_is_refused_and_changes_nothing() {
     let (directory, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(directory.path().join("notes.txt"), "mine").unwrap();
     let to = format!("file://{}", store.path().display());
@@ -124,7 +124,7 @@ fn a_backup_of_a_directory_that_has_no_data_is_refused_and_leaves_it_as_it_is() 
 }
 
 #[test]
-fn a_number_that_must_not_be_zero_is_refused_in_words() {
+fn an_invalid_positive_number_is_refused_with_an_explanation() {
     for arguments in
         [&["feed", "ann", "--limit", "0"][..], &["serve", "--inbox-posts", "x"], &["serve", "--live-max=-1"]]
     {

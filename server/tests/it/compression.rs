@@ -55,7 +55,7 @@ fn publish(server: &Server, bytes: usize) {
 }
 
 #[test]
-fn answers_from_the_set_size_are_compressed_for_who_accepts_it_and_no_others() {
+fn answers_above_the_minimum_size_are_compressed_if_the_client_accepts_it() {
     let server = server(Some(1_000));
     publish(&server, 100_000);
     let feeds = r#"{"users":["bob","bob"],"limit":100}"#;
@@ -101,7 +101,7 @@ fn answers_from_the_set_size_are_compressed_for_who_accepts_it_and_no_others() {
 }
 
 #[test]
-fn a_response_counts_with_the_size_that_it_had_before_it_was_compressed() {
+fn a_response_counts_with_its_uncompressed_size() {
     let engine = Engine::start(EngineConfig::default());
     let limits = AdmissionLimits { response_bytes: 90_000, ..AdmissionLimits::default() };
     let compress_min_bytes = NonZeroUsize::new(1_000);
@@ -117,7 +117,7 @@ fn a_response_counts_with_the_size_that_it_had_before_it_was_compressed() {
 }
 
 #[test]
-fn by_default_only_texts_of_the_program_are_compressed() {
+fn by_default_only_built_in_files_are_compressed() {
     let server = server(None);
     publish(&server, 100_000);
     for path in ["/v1/users/bob/feed?limit=100", "/metrics", "/v1/changes?after=0"] {
@@ -139,7 +139,7 @@ fn by_default_only_texts_of_the_program_are_compressed() {
 }
 
 #[test]
-fn events_are_not_compressed_and_so_not_delayed() {
+fn event_streams_are_not_compressed() {
     let server = server(Some(1));
     let mut socket = testkit::connect(server.address());
     let head = "Host: localhost\r\nAccept: text/event-stream\r\nAccept-Encoding: gzip\r\n";
@@ -155,7 +155,7 @@ fn events_are_not_compressed_and_so_not_delayed() {
 }
 
 #[test]
-fn a_compressed_request_is_refused_and_nothing_of_it_is_done() {
+fn a_compressed_request_is_refused_without_effect() {
     let server = server(None);
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
     packed.write_all(br#"{"author":"bob","body":1}"#).unwrap();

@@ -70,7 +70,7 @@ fn read_until(socket: &mut TcpStream, text: &str) {
 }
 
 #[test]
-fn an_idle_connection_ends_for_a_new_one_and_a_stream_of_events_does_not() {
+fn a_new_connection_evicts_an_idle_one_but_not_an_event_stream() {
     let server = server(8);
     let mut idle: Vec<_> = (0..8).map(|_| ask(&server, GET).unwrap()).collect();
     let mut events: Vec<_> = (0..8).map(|_| come(&server, EVENTS)).collect();
@@ -95,7 +95,7 @@ fn an_idle_connection_ends_for_a_new_one_and_a_stream_of_events_does_not() {
 }
 
 #[test]
-fn connections_that_have_sent_half_a_request_end_for_others_too() {
+fn connections_with_half_a_request_are_evicted_too() {
     let server = server(8);
     let half: Vec<_> = (0..8)
         .map(|_| {
@@ -109,7 +109,7 @@ fn connections_that_have_sent_half_a_request_end_for_others_too() {
 }
 
 #[test]
-fn a_connection_whose_client_does_not_take_what_anybody_may_have_ends_for_others_too() {
+fn connections_that_do_not_read_public_responses_are_evicted_too() {
     let server = server(8);
     let description = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
     // More than its socket takes.
@@ -120,7 +120,7 @@ fn a_connection_whose_client_does_not_take_what_anybody_may_have_ends_for_others
 }
 
 #[test]
-fn what_needs_no_credentials_has_a_rate_for_each_address() {
+fn public_paths_have_a_rate_limit_per_address() {
     // More places than clients: one that has just been answered may still be at work for the server when it comes again.
     let engine = Engine::start(EngineConfig::default());
     // One a second: on a busy machine, clients may stay below the rate that servers have.

@@ -67,7 +67,7 @@ impl Drop for Demo {
 
 #[test]
 #[ignore = "takes 10 s of the demo"]
-fn p8_the_demo_moves_all_figures_and_its_console_and_commands_show_them() {
+fn p8_the_demo_generates_activity_that_console_and_commands_show() {
     let demo = Demo::start(&[], None);
     let (first, mut last) = (demo.stats(), Value::Null);
     let number = |stats: &Value, path: &str| stats.pointer(path).and_then(Value::as_u64).unwrap();
@@ -108,7 +108,7 @@ fn p8_the_demo_moves_all_figures_and_its_console_and_commands_show_them() {
 
 #[test]
 #[ignore = "takes 5 s of the demo"]
-fn the_demo_goes_on_where_there_are_keys_and_when_these_change() {
+fn the_demo_runs_with_keys_and_continues_when_they_change() {
     let (key, other) = (mint::server_key().unwrap(), mint::server_key().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("access.toml");
@@ -135,7 +135,7 @@ fn write_keys(file: &Path, keys: &[(&str, &String)]) {
 }
 
 #[test]
-fn the_root_leads_to_the_console() {
+fn the_root_redirects_to_the_console() {
     let demo = Demo::start(&["--cors-origins", "http://localhost:8000"], None);
     let agent = agent();
     let origin = "http://localhost:8000";
@@ -165,7 +165,7 @@ fn the_root_leads_to_the_console() {
 }
 
 #[test]
-fn a_demo_on_all_addresses_names_one_that_a_browser_reaches() {
+fn a_demo_on_all_addresses_prints_a_reachable_url() {
     let directory = tempfile::tempdir().unwrap();
     let (file, key) = (directory.path().join("access.toml"), mint::server_key().unwrap());
     write_keys(&file, &[("one", &key)]);

@@ -133,7 +133,7 @@ fn differences(place: &str, before: &Value, now: &Value, found: &mut Vec<String>
 }
 
 #[test]
-fn the_description_is_what_it_was() {
+fn the_api_description_equals_the_golden_file() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden/openapi.json");
     let server = Server::start(EngineConfig::default());
     let now = server.get("/openapi.json").json();
@@ -143,12 +143,13 @@ fn the_description_is_what_it_was() {
     let before: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let mut found = Vec::new();
     differences("openapi.json", &before, &now, &mut found);
-    let renew = format!("{RENEW}=1 cargo test -p tidewire-server --test server the_description_is_what_it_was");
+    let renew =
+        format!("{RENEW}=1 cargo test -p tidewire-server --test server the_api_description_equals_the_golden_file");
     assert!(found.is_empty(), "the interface changed:\n{}\nif it is meant to: {renew}", found.join("\n"));
 }
 
 #[test]
-fn examples_are_as_their_schemas_have_it() {
+fn examples_match_their_schemas() {
     fn walk(place: &str, value: &Value, count: &mut usize) {
         if let (Some(schema), Some(example)) = (value.get("schema"), value.get("example")) {
             assert_eq!(faults(schema, example), [""; 0], "{place}");
@@ -173,7 +174,7 @@ fn examples_are_as_their_schemas_have_it() {
 }
 
 #[test]
-fn generators_of_clients_find_types_and_names_that_they_can_use() {
+fn the_description_has_types_and_names_that_client_generators_support() {
     fn walk(place: &str, value: &Value) {
         if value.get("enum").is_some_and(Value::is_array) {
             assert!(value["type"].is_string(), "{place}: an enumeration without a type");
@@ -195,7 +196,7 @@ fn generators_of_clients_find_types_and_names_that_they_can_use() {
 }
 
 #[test]
-fn what_is_not_described_is_noticed() {
+fn undescribed_answers_are_detected() {
     let answer = |status: u16, content_type: &str, text: &str| {
         let mut headers = ureq::http::HeaderMap::new();
         headers.insert("content-type", content_type.parse().unwrap());

@@ -64,7 +64,7 @@ fn is_positive(value: &Value) -> bool {
 }
 
 #[test]
-fn the_history_shows_what_happened_in_each_time_and_later_answers_only_what_is_new() {
+fn the_history_has_figures_per_interval_and_later_answers_only_new_samples() {
     let server = with_history(Duration::from_millis(50));
     follow(&server, "ann", "bob");
     wake(&server, "ann");
@@ -117,7 +117,7 @@ fn the_history_shows_what_happened_in_each_time_and_later_answers_only_what_is_n
 }
 
 #[test]
-fn the_history_has_an_hour_and_says_when_it_begins_anew() {
+fn the_history_covers_an_hour_and_reports_a_reset() {
     let server = with_history(Duration::from_millis(1));
     let early = eventually("a first sample", || {
         let answer = server.get("/v1/stats/history").json();
@@ -142,7 +142,7 @@ fn the_history_has_an_hour_and_says_when_it_begins_anew() {
 }
 
 #[test]
-fn a_day_has_a_sample_for_every_24_of_the_hour_and_begins_anew_apart_from_it() {
+fn the_day_history_has_one_sample_per_24_and_its_own_positions() {
     let server = with_history(Duration::from_millis(2));
     let ask = |query: &str| server.get(&format!("/v1/stats/history{query}")).json();
     let day = eventually("two samples of the day", || {
@@ -161,7 +161,7 @@ fn a_day_has_a_sample_for_every_24_of_the_hour_and_begins_anew_apart_from_it() {
 }
 
 #[test]
-fn the_last_refused_requests_are_kept_without_what_they_have_of_users() {
+fn the_last_refused_requests_are_listed_without_user_data() {
     let server = Server::of(Engine::start(EngineConfig::default()));
     server.ask("GET", "/v1/users/secret-name/feed?limit=0", &[("x-request-id", "my-id-8")], "");
     server.get("/v1/secret-name");
@@ -184,7 +184,7 @@ fn the_last_refused_requests_are_kept_without_what_they_have_of_users() {
 }
 
 #[test]
-fn a_server_alone_has_no_other_node_to_ask() {
+fn a_single_server_refuses_requests_for_other_nodes() {
     let server = Server::of(Engine::start(EngineConfig::default()));
     for path in ["/v1/stats?node=a", "/v1/stats/history?node=a", "/v1/operations?node=a"] {
         let refused = server.get(path);
@@ -193,7 +193,7 @@ fn a_server_alone_has_no_other_node_to_ask() {
 }
 
 #[test]
-fn sources_are_found_by_the_beginning_of_their_ids_the_most_useful_first() {
+fn sources_are_found_by_id_prefix_with_the_most_followed_first() {
     let server = Server::of(Engine::start(config(2, above(100))));
     let find = |query: &str| {
         let answer = server.get(&format!("/v1/sources{query}"));
@@ -254,7 +254,7 @@ fn among_many_sources_those_with_the_most_followers_are_kept() {
 }
 
 #[test]
-fn the_fanout_of_a_post_says_who_got_it_who_sleeps_and_who_pulls_it() {
+fn the_fanout_of_a_post_counts_pushed_sleeping_and_pulling_readers() {
     let server = Server::of(Engine::start(config(2, above(5))));
     for reader in ["ann", "cas", "dan", "eve"] {
         follow(&server, reader, "bob");
@@ -314,7 +314,7 @@ fn a_post_that_no_source_pushes_is_pulled_by_all() {
 }
 
 #[test]
-fn reposts_of_a_post_are_listed_newest_first_and_only_as_many_as_a_page_shows() {
+fn reposts_of_a_post_are_listed_newest_first_up_to_the_page_limit() {
     let server = Server::of(Engine::start(config(2, above(100))));
     let post = publish(&server, &json!({"author": "bob", "body": 1}));
     let count = REPOSTS_LISTED_MAX + 5;
@@ -341,7 +341,7 @@ fn reposts_of_a_post_are_listed_newest_first_and_only_as_many_as_a_page_shows() 
 }
 
 #[test]
-fn only_the_last_posts_have_a_record_and_others_say_that_theirs_is_gone() {
+fn only_the_last_posts_have_a_fanout_record() {
     let server = Server::of(Engine::start(config(2, above(100))));
     follow(&server, "ann", "bob");
     let old = publish(&server, &json!({"author": "bob", "body": 1}));
@@ -360,7 +360,7 @@ fn only_the_last_posts_have_a_record_and_others_say_that_theirs_is_gone() {
 }
 
 #[test]
-fn the_last_slow_requests_are_kept_without_what_they_have_of_users() {
+fn the_last_slow_requests_are_listed_without_user_data() {
     let engine = Engine::start(EngineConfig::default());
     let state = HttpState { slow: Duration::ZERO, ..HttpState::from(engine.clone()) };
     let server = Server::serving(state, engine);
@@ -398,7 +398,7 @@ fn keys(of: &[(&str, &str)]) -> Keys {
 }
 
 #[test]
-fn each_key_says_how_often_it_was_used_and_keeps_that_when_keys_are_loaded_again() {
+fn each_key_has_a_usage_count_that_survives_a_reload() {
     let engine = Engine::start(EngineConfig::default());
     let access = Arc::new(Access::by(keys(&[("app", SERVER_KEY), ("other", METRICS_KEY)])));
     let server = Server::serving(HttpState { access: Arc::clone(&access), ..HttpState::from(engine.clone()) }, engine);

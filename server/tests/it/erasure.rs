@@ -211,7 +211,7 @@ pub fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn no_byte_of_an_erased_user_is_left_in_the_directory_and_all_of_others_is() {
+fn an_erasure_removes_every_byte_of_the_user_and_nothing_of_others() {
     run(async {
         let directory = tempfile::tempdir().unwrap();
         let mut town = Town::new(open(directory.path()));

@@ -74,7 +74,7 @@ async fn feeds(engine: &Engine) -> Vec<Vec<Expected>> {
 }
 
 #[tokio::test]
-async fn an_export_is_imported_into_a_fresh_directory_and_every_feed_is_the_same() {
+async fn an_export_imported_into_a_new_directory_has_equal_feeds() {
     let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let engine = open(old.path());
     populate(&engine).await;
@@ -103,7 +103,7 @@ async fn an_export_is_imported_into_a_fresh_directory_and_every_feed_is_the_same
 }
 
 #[tokio::test]
-async fn an_export_counts_the_readers_whose_preferences_it_leaves_out() {
+async fn an_export_counts_the_readers_whose_preferences_it_omits() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     engine.follow(vec![edge("ann", "bob"), edge("cas", "bob")]).await.unwrap();
@@ -127,7 +127,7 @@ async fn imported(exported: &Path, data: &Path, expected: &[Vec<Expected>]) {
 }
 
 #[tokio::test]
-async fn an_export_has_the_posts_that_are_only_in_the_archive() {
+async fn an_export_includes_posts_that_are_only_in_the_archive() {
     let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = old.path();
     let engine = open_small(path);
@@ -165,7 +165,7 @@ async fn an_export_has_the_posts_that_are_only_in_the_archive() {
 }
 
 #[tokio::test]
-async fn an_export_leaves_out_what_the_archive_knows_to_be_deleted() {
+async fn an_export_omits_posts_with_archived_tombstones() {
     let old = tempfile::tempdir().unwrap();
     let engine = open_small(old.path());
     populate(&engine).await;
@@ -188,7 +188,7 @@ async fn an_export_leaves_out_what_the_archive_knows_to_be_deleted() {
 }
 
 #[tokio::test]
-async fn an_archived_repost_is_exported_with_the_original_of_what_it_named_before_that_was_there() {
+async fn an_archived_repost_of_a_later_repost_is_exported_with_the_original() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open_small(directory.path());
     let repost = |number: u64, author| Draft {
@@ -214,7 +214,7 @@ async fn an_archived_repost_is_exported_with_the_original_of_what_it_named_befor
 }
 
 #[tokio::test]
-async fn all_data_of_a_directory_are_exported_and_imported_into_an_equal_one() {
+async fn a_full_export_is_imported_into_an_equal_directory() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let engine = open(&path.join("data"));
@@ -227,7 +227,7 @@ async fn all_data_of_a_directory_are_exported_and_imported_into_an_equal_one() {
     let counts = "21 users, tags, topics and threads";
     let ran = run(path, "export --data-dir data --out all.ndjson");
     assert!(ran.code == 0 && ran.out.is_empty() && ran.err.contains(counts), "{ran:?}");
-    fails(path, "export --data-dir data --out all.ndjson", &["all.ndjson", "nothing is written over"]);
+    fails(path, "export --data-dir data --out all.ndjson", &["all.ndjson", "files are not overwritten"]);
     fails(path, "export --data-dir nowhere", &["nowhere is not a data directory"]);
     let all = fs::read(path.join("all.ndjson")).unwrap();
     assert_eq!(run(path, "export --data-dir data").out.as_bytes(), all, "to the standard output");
@@ -245,11 +245,11 @@ async fn all_data_of_a_directory_are_exported_and_imported_into_an_equal_one() {
     }
     fails(path, "import state all.ndjson --data-dir data", &["all.ndjson: the directory data is not empty"]);
     fs::write(path.join("cut"), &all[..all.len() / 2]).unwrap();
-    fails(path, "import state cut --data-dir new", &["cut: ", "it is not whole"]);
+    fails(path, "import state cut --data-dir new", &["cut: ", "it is incomplete"]);
 }
 
 #[tokio::test]
-async fn an_import_that_cannot_write_or_is_killed_leaves_no_directory_that_a_server_would_take() {
+async fn a_failed_or_killed_import_leaves_a_directory_that_servers_refuse() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let engine = open(&path.join("data"));

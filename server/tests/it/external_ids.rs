@@ -22,7 +22,7 @@ fn put(server: &Server, path: &str) {
 }
 
 #[test]
-fn a_post_is_read_edited_answered_repeated_explained_and_deleted_by_the_id_of_another_system() {
+fn every_operation_on_a_post_accepts_its_external_id() {
     let server = Server::start(EngineConfig::default());
     put(&server, "ann/following/bob");
     let post = publish(&server, &json!({"author": "bob", "body": 1, "external_id": UUID}));
@@ -72,7 +72,7 @@ fn computed(external_id: &str) -> String {
 }
 
 #[test]
-fn the_same_post_again_is_one_post_and_another_one_with_its_external_id_is_refused() {
+fn a_repeated_external_id_is_idempotent_and_refused_for_another_post() {
     let server = Server::start(EngineConfig::default());
     let post = json!({"author": "bob", "body": 1, "external_id": UUID});
     let first = server.post("/v1/posts", &post);
@@ -106,7 +106,7 @@ fn the_same_post_again_is_one_post_and_another_one_with_its_external_id_is_refus
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_external_id_outlives_memory_and_restarts() {
+async fn an_external_id_survives_archiving_and_restarts() {
     let directory = tempfile::tempdir().unwrap();
     let open = || {
         let config = EngineConfig { outbox_posts: some(2), ..patient() };

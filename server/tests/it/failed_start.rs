@@ -39,7 +39,7 @@ fn damage(data: &Path) -> String {
 }
 
 #[test]
-fn a_state_that_cannot_be_recovered_is_one_error_of_the_log_in_json() {
+fn an_unrecoverable_state_is_logged_as_one_json_error() {
     let directory = tempfile::tempdir().unwrap();
     let damaged = damage(directory.path());
     let (code, errors) = errors(directory.path(), &[]);
@@ -48,7 +48,7 @@ fn a_state_that_cannot_be_recovered_is_one_error_of_the_log_in_json() {
 }
 
 #[test]
-fn a_state_that_cannot_be_recovered_is_said_once_in_text() {
+fn an_unrecoverable_state_is_reported_once_as_text() {
     let directory = tempfile::tempdir().unwrap();
     let damaged = damage(directory.path());
     let (code, log) = start(directory.path(), &[]);
@@ -58,7 +58,7 @@ fn a_state_that_cannot_be_recovered_is_said_once_in_text() {
 }
 
 #[test]
-fn settings_that_refuse_a_start_are_one_error_of_the_log_in_json() {
+fn invalid_settings_are_logged_as_one_json_error() {
     let directory = tempfile::tempdir().unwrap();
     let (code, errors) = errors(directory.path(), &["--access", "missing.toml"]);
     assert_eq!(code, Some(1), "{errors:?}");
@@ -73,7 +73,7 @@ fn settings_that_refuse_a_start_are_one_error_of_the_log_in_json() {
 }
 
 #[test]
-fn a_settings_file_that_cannot_be_used_is_reported_as_flags_say_and_not_as_it_says_itself() {
+fn an_invalid_settings_file_is_reported_in_the_log_format_of_the_flags() {
     let directory = tempfile::tempdir().unwrap();
     let broken = directory.path().join("broken.toml");
     fs::write(&broken, "log-format = \"json\"\noutbox-post = 10").unwrap();

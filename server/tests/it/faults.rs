@@ -127,7 +127,7 @@ fn check(left: &MemoryFiles, states: &[String], acknowledged: usize, what: &str)
 }
 
 #[tokio::test]
-async fn after_a_failed_sync_no_write_is_acknowledged_and_reads_go_on() {
+async fn after_a_failed_sync_writes_fail_and_reads_continue() {
     let states = states().await;
     let mut unnoticed = 0;
     for nth in 1..=50 {
@@ -151,7 +151,7 @@ async fn after_a_failed_sync_no_write_is_acknowledged_and_reads_go_on() {
 }
 
 #[tokio::test]
-async fn after_a_failed_sync_in_the_background_nothing_more_is_written() {
+async fn after_a_failed_background_sync_all_writes_fail() {
     let files = MemoryFiles::default();
     // The first sync that does not keep it from starting is one in the background.
     for nth in 1.. {
@@ -176,7 +176,7 @@ async fn after_a_failed_sync_in_the_background_nothing_more_is_written() {
 }
 
 #[tokio::test]
-async fn a_process_that_dies_at_any_write_to_the_disk_leaves_what_it_acknowledged() {
+async fn acknowledged_writes_survive_a_crash_at_any_disk_write() {
     let states = states().await;
     for durability in [Durability::Always, Durability::Never] {
         let whole = FaultyFiles::new(MemoryFiles::default(), Plan::default());
@@ -253,7 +253,7 @@ impl Write for Lines {
 }
 
 #[tokio::test]
-async fn the_log_says_when_writes_are_refused_and_when_there_is_space_again() {
+async fn the_log_reports_when_a_full_disk_refuses_writes_and_when_they_resume() {
     let filter = "tidewire::runtime::processor=info";
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Lines).init();
     full_disk(200, Durability::Always).await;
@@ -264,7 +264,7 @@ async fn the_log_says_when_writes_are_refused_and_when_there_is_space_again() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_by_507_keeps_no_half_record_and_writes_resume_by_themselves() {
+async fn a_full_disk_answers_507_keeps_no_partial_record_and_writes_resume() {
     for room in (0..450).step_by(stride(45)) {
         full_disk(room, Durability::Always).await;
     }
@@ -283,7 +283,7 @@ fn refused_by(server: &Server) -> Option<String> {
 }
 
 #[test]
-fn a_server_that_refuses_all_writes_says_so_until_it_would_store_them_again_also_if_nobody_writes() {
+fn a_server_reports_refused_writes_until_a_probe_succeeds_even_without_writers() {
     let many = Durability::Never;
     for (reason, durability) in [("disk_full", Durability::Always), ("disk_full", many), ("out_of_files", many)] {
         let disk = MemoryFiles::default();
@@ -342,7 +342,7 @@ fn a_server_that_refuses_all_writes_says_so_until_it_would_store_them_again_also
 const NO_ROOM_FOR_A_FILE: [i32; 3] = [24, 23, 12];
 
 #[tokio::test]
-async fn a_file_that_the_system_has_no_room_for_is_tried_again_and_nothing_refused_is_kept() {
+async fn failed_file_creation_is_retried_and_refused_writes_are_not_stored() {
     for cause in NO_ROOM_FOR_A_FILE {
         // The identity and the first segment are created at the start.
         for from in 3..6 {
@@ -372,7 +372,7 @@ async fn a_file_that_the_system_has_no_room_for_is_tried_again_and_nothing_refus
 }
 
 #[tokio::test]
-async fn a_slow_disk_sheds_load_and_reads_do_not_wait_for_it() {
+async fn a_slow_disk_sheds_writes_and_does_not_delay_reads() {
     let disk = HeldFiles::default();
     let engine = open(disk.clone(), &storage(Durability::Always, 1 << 20)).unwrap().0;
     engine.publish(draft("ann", "1"), true).await.unwrap();
@@ -405,7 +405,7 @@ async fn a_slow_disk_sheds_load_and_reads_do_not_wait_for_it() {
 }
 
 #[test]
-fn a_journal_that_ran_full_while_it_started_a_segment_holds_nothing_that_was_refused() {
+fn a_disk_full_while_a_segment_starts_stores_no_refused_event() {
     for room in (0..80).step_by(stride(7)) {
         let (mut history, files) = (History::new(room), MemoryFiles::default());
         let options = journal(Durability::Always, 600);

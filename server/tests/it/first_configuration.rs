@@ -54,7 +54,7 @@ fn status(program: &Program, path: &str, key: &str) -> u16 {
 }
 
 #[test]
-fn a_first_configuration_serves_who_has_its_key_and_nobody_else() {
+fn init_creates_a_configuration_that_serves_only_holders_of_its_key() {
     let directory = tempfile::tempdir().unwrap();
     let made = directory.path().join("etc/tide \"wire\"");
     let ports = Ports::reserve(1);
@@ -98,7 +98,7 @@ fn a_first_configuration_serves_who_has_its_key_and_nobody_else() {
 }
 
 #[test]
-fn a_first_configuration_replaces_no_file_and_leaves_no_half_of_it() {
+fn init_replaces_no_existing_file_and_leaves_no_partial_configuration() {
     for there in FILES {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(there), "mine").unwrap();
@@ -157,7 +157,7 @@ fn a_server_with_a_certificate_of_another_name_is_healthy() {
 }
 
 #[test]
-fn a_server_that_says_it_is_not_ready_is_not_healthy() {
+fn a_server_that_reports_not_ready_is_unhealthy() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
     let answers = thread::spawn(move || {
@@ -211,7 +211,7 @@ fn a_server_that_says_it_is_not_ready_is_not_healthy() {
 
 #[test]
 #[ignore = "takes the 4 s that a health check waits for an answer"]
-fn a_server_that_never_answers_is_not_healthy() {
+fn an_unresponsive_server_is_unhealthy() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
     let output = run(&["health", "--server", &server]);

@@ -59,7 +59,7 @@ fn copy(from: &Path, to: &Path, prefixes: &[&str]) {
 }
 
 #[tokio::test]
-async fn files_of_two_directories_are_refused_and_both_are_named() {
+async fn mixed_files_of_two_directories_are_refused_and_both_identities_named() {
     let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     fill(one.path(), "ann").await;
     fill(other.path(), "bob").await;
@@ -76,7 +76,7 @@ async fn files_of_two_directories_are_refused_and_both_are_named() {
                 panic!("{foreign}: it started, and serves {served} posts of another directory");
             }
         };
-        assert!(refused.contains("is of another data directory") && refused.contains(foreign), "{refused}");
+        assert!(refused.contains("belongs to another data directory") && refused.contains(foreign), "{refused}");
         assert!(refused.contains(&mixed.path().join("identity").display().to_string()), "{refused}");
     }
     // The tools name it as well.
@@ -97,11 +97,11 @@ async fn files_of_two_directories_are_refused_and_both_are_named() {
     copy(one.path(), mixed.path(), &["identity", "journal-"]);
     copy(other.path(), mixed.path(), &["snapshot-"]);
     let text = tool("journal", "verify", mixed.path());
-    assert!(text.contains("is of another data directory"), "{text}");
+    assert!(text.contains("belongs to another data directory"), "{text}");
 }
 
 #[tokio::test]
-async fn a_directory_without_its_identity_file_takes_it_from_the_other_files() {
+async fn a_missing_identity_file_is_restored_from_the_other_files() {
     let place = tempfile::tempdir().unwrap();
     fill(place.path(), "ann").await;
     let file = place.path().join("identity");
@@ -114,7 +114,7 @@ async fn a_directory_without_its_identity_file_takes_it_from_the_other_files() {
 }
 
 #[tokio::test]
-async fn a_directory_of_format_1_starts_and_what_is_written_from_then_on_carries_an_identity() {
+async fn a_directory_of_format_1_starts_and_new_files_carry_an_identity() {
     let place = tempfile::tempdir().unwrap();
     copy(&folder_of("v1"), place.path(), &["journal-", "snapshot-00000000000000000009"]);
     for round in 0..3 {
@@ -142,7 +142,7 @@ async fn a_directory_of_format_1_starts_and_what_is_written_from_then_on_carries
 }
 
 #[tokio::test]
-async fn a_directory_of_format_1_that_lost_its_identity_file_takes_it_from_the_archive() {
+async fn a_missing_identity_file_of_format_1_is_restored_from_the_archive() {
     let place = tempfile::tempdir().unwrap();
     copy(&folder_of("v1"), place.path(), &["journal-", "snapshot-00000000000000000009"]);
     open(place.path(), 1 << 20).unwrap().shutdown();
@@ -164,7 +164,7 @@ async fn a_directory_of_format_1_that_lost_its_identity_file_takes_it_from_the_a
 }
 
 #[tokio::test]
-async fn an_archive_of_another_directory_is_refused_before_anything_is_written_to_it() {
+async fn an_archive_of_another_directory_is_refused_before_any_write() {
     let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     fill(one.path(), "ann").await;
     fill(other.path(), "bob").await;
@@ -185,7 +185,7 @@ async fn an_archive_of_another_directory_is_refused_before_anything_is_written_t
         let before = content(mixed.path());
         for repair in [false, true] {
             let refused = open_or_repair(mixed.path(), 1 << 20, repair).map(|_| ()).unwrap_err();
-            assert!(refused.contains("is of another data directory"), "{left}: {refused}");
+            assert!(refused.contains("belongs to another data directory"), "{left}: {refused}");
             let changed: Vec<_> = content(mixed.path()).into_iter().filter(|file| !before.contains(file)).collect();
             let changed: Vec<_> = changed.into_iter().map(|(name, _)| name).filter(|name| name != "LOCK").collect();
             assert!(changed.is_empty(), "{left}, sums {has_sums}, repair {repair}: {changed:?} were written");

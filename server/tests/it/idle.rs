@@ -16,7 +16,7 @@ fn publish(program: &Program, body: &str) -> (u16, String) {
 }
 
 #[test]
-fn idle_connections_take_nothing_from_writes_and_the_next_segment_has_its_file() {
+fn idle_connections_leave_file_descriptors_for_the_next_segment() {
     const FILES: usize = 300;
     const SEGMENT_BYTES: usize = 64 << 20;
     let directory = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn idle_connections_take_nothing_from_writes_and_the_next_segment_has_its_file()
 }
 
 #[test]
-fn a_client_that_writes_keeps_its_idle_connection_beside_those_of_strangers() {
+fn an_authenticated_idle_connection_survives_a_flood_of_others() {
     const FILES: usize = 300;
     let directory = tempfile::tempdir().unwrap();
     let program = Program::with_files(directory.path(), FILES, &[]);
@@ -80,7 +80,7 @@ fn a_client_that_writes_keeps_its_idle_connection_beside_those_of_strangers() {
 }
 
 #[test]
-fn lines_of_the_log_that_strangers_cause_are_few_and_all_are_counted() {
+fn invalid_connections_are_counted_and_logged_rarely() {
     const MALFORMED: usize = 300;
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start(directory.path(), &[]);

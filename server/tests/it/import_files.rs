@@ -58,7 +58,7 @@ async fn an_import_publishes_posts_in_the_order_of_its_file() {
 }
 
 #[tokio::test]
-async fn an_import_makes_edges_in_the_order_of_its_file() {
+async fn an_import_creates_edges_in_the_order_of_its_file() {
     /// More than a request may have.
     const EDGES: usize = 11_000;
     let directory = tempfile::tempdir().unwrap();
@@ -75,14 +75,14 @@ async fn an_import_makes_edges_in_the_order_of_its_file() {
 }
 
 #[tokio::test]
-async fn a_csv_file_of_another_system_is_imported_as_its_header_says() {
+async fn a_foreign_csv_file_is_imported_by_its_header() {
     let directory = tempfile::tempdir().unwrap();
     let file =
         "\u{feff}Followee ID,Follower ID,created_at\r\nbob,ann,2024-01-01 10:00:00\r\ncas,ann,\r\ndan,ann,soon,ish\r\n";
     let ran = import(directory.path(), "follows", file);
     assert!(ran.code == 0 && ran.out.starts_with("2 edges created, 0 existing, 1 line refused"), "{}", ran.out);
     for part in [
-        "1 line: names of columns, skipped",
+        "1 line: column names, skipped",
         "1 line: with the time of the follow, which is not imported",
         "line 4: expected the columns Followee ID,Follower ID,created_at, found 4 fields",
     ] {
@@ -117,7 +117,7 @@ async fn a_csv_file_of_another_system_is_imported_as_its_header_says() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_happen_and_does_nothing() {
+fn a_dry_run_reports_the_outcome_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let follows = "follower,source,since\nann,bob,2024-01-01\nann,bob,\nann,ann,\ntag:a,bob,\n";
@@ -143,7 +143,7 @@ fn a_dry_run_says_what_would_happen_and_does_nothing() {
         for part in [
             "line 4: ann cannot follow itself",
             "line 5: tag:a is not a user, and cannot follow",
-            "1 line: names of columns, skipped",
+            "1 line: column names, skipped",
             "1 line: with the time of the follow",
             "1 line: with the same edge as an earlier line",
         ] {

@@ -14,7 +14,7 @@ const CLIENTS: u64 = 4;
 const WRITES_MIN: u64 = 20;
 
 #[test]
-fn what_was_acknowledged_survives_kills_under_load() {
+fn acknowledged_writes_survive_kills_under_load() {
     let directory = tempfile::tempdir().unwrap();
     let flags = ["--snapshot-journal-bytes", "20000", "--outbox-posts", "10"];
     // The next id of each client, and how many of the last ones were not acknowledged.
@@ -96,7 +96,7 @@ fn a_second_process_on_the_directory_is_refused() {
 }
 
 #[test]
-fn an_unusable_directory_is_named_at_every_start() {
+fn every_start_names_an_unusable_directory() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "x").unwrap();

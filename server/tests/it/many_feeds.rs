@@ -43,7 +43,7 @@ fn outcomes(answer: &Answer) -> Vec<String> {
 }
 
 #[test]
-fn readers_awake_asleep_unknown_and_named_twice_get_the_bytes_that_each_would_get_alone() {
+fn each_feed_of_a_bulk_read_equals_a_single_read_byte_for_byte() {
     let server = server();
     prepare(&server, &[], &["ann", "cas", "dan", "eve"], 5);
     server.get("/v1/users/ann/feed");
@@ -66,7 +66,7 @@ fn readers_awake_asleep_unknown_and_named_twice_get_the_bytes_that_each_would_ge
 }
 
 #[test]
-fn a_hundred_readers_are_answered_in_their_order() {
+fn feeds_of_a_hundred_readers_are_answered_in_request_order() {
     let server = server();
     let readers: Vec<String> = (0..100).map(|nth| format!("reader{nth}")).collect();
     let names: Vec<&str> = readers.iter().map(String::as_str).collect();
@@ -79,7 +79,7 @@ fn a_hundred_readers_are_answered_in_their_order() {
 }
 
 #[test]
-fn each_reader_is_answered_only_to_those_who_may_read_that_feed() {
+fn each_feed_is_returned_only_to_callers_who_may_read_it() {
     let server = Server::guarded(EngineConfig::default(), access());
     prepare(&server, &[("authorization", &bearer(SERVER_KEY))], &["ann", "cas"], 2);
     let body = json!({"users": ["cas", "ann", "nobody"]}).to_string();
@@ -107,7 +107,7 @@ fn each_reader_is_answered_only_to_those_who_may_read_that_feed() {
 }
 
 #[test]
-fn each_reader_counts_as_a_request_against_the_rate_of_who_asks() {
+fn each_reader_counts_as_one_request_against_the_rate_of_the_caller() {
     // One who is named several times counts each time.
     for different in [30, 3] {
         let rate = Some("5".parse().unwrap());
@@ -128,7 +128,7 @@ fn each_reader_counts_as_a_request_against_the_rate_of_who_asks() {
 }
 
 #[test]
-fn readers_who_may_not_be_woken_now_are_refused_beside_those_who_are_awake() {
+fn sleeping_readers_above_the_limit_are_refused_and_awake_ones_answered() {
     let engine = Engine::start(EngineConfig::default());
     let limits = AdmissionLimits { wake_ups: 0, ..AdmissionLimits::default() };
     let state = HttpState { admission: Admission::new(limits), ..HttpState::from(engine.clone()) };
@@ -143,7 +143,7 @@ fn readers_who_may_not_be_woken_now_are_refused_beside_those_who_are_awake() {
 }
 
 #[test]
-fn an_answer_that_is_full_names_the_readers_to_ask_for_again() {
+fn a_full_response_names_the_readers_to_request_again() {
     let server = server();
     prepare(&server, &[], &["ann"], 0);
     let body = "x".repeat(45_000);
@@ -157,7 +157,7 @@ fn an_answer_that_is_full_names_the_readers_to_ask_for_again() {
 }
 
 #[test]
-fn a_body_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
+fn an_invalid_body_is_refused_by_its_wrong_field() {
     let server = server();
     let many = vec!["ann"; 101];
     for (body, code, field) in [

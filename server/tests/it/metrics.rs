@@ -41,7 +41,7 @@ fn value(metrics: &str, name_and_labels: &str) -> Option<f64> {
 }
 
 #[test]
-fn metrics_tell_what_happened() {
+fn metrics_count_events_and_requests() {
     let metrics = metrics();
     for (name, expected) in [
         ("tidewire_published_total", 1.0),
@@ -65,7 +65,7 @@ fn metrics_tell_what_happened() {
 }
 
 #[test]
-fn memory_is_told_by_what_takes_it() {
+fn memory_is_reported_by_its_use() {
     let server = Server::start(EngineConfig::default());
     let memory = || server.get("/v1/stats").json()["memory"].clone();
     assert_eq!(memory()["reposts_bytes"], 0);
@@ -96,7 +96,7 @@ fn memory_is_told_by_what_takes_it() {
 }
 
 #[test]
-fn every_metric_says_what_it_is() {
+fn every_metric_has_a_help_text() {
     let metrics = metrics();
     let families = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")).count();
     let helps = metrics.lines().filter(|line| line.starts_with("# HELP ")).count();
@@ -104,7 +104,7 @@ fn every_metric_says_what_it_is() {
 }
 
 #[test]
-fn no_label_names_what_users_name() {
+fn no_label_contains_names_chosen_by_users() {
     let [one, other] = [["ann", "bob", "rust", "pals"], ["zoe.q", "42", "zig", "work"]].map(metrics_of);
     let (one, other) = (series(&one), series(&other));
     let differing: Vec<_> = one.symmetric_difference(&other).collect();
@@ -112,7 +112,7 @@ fn no_label_names_what_users_name() {
 }
 
 #[test]
-fn labels_are_written_alike() {
+fn label_values_are_in_snake_case() {
     let metrics = metrics();
     let labels = series(&metrics).into_iter().filter_map(|series| series.strip_suffix('}')?.split_once('{'));
     let labels: Vec<(&str, &str)> =
@@ -126,7 +126,7 @@ fn labels_are_written_alike() {
 }
 
 #[test]
-fn whatever_leads_nowhere_has_an_id_and_is_counted_with_why() {
+fn requests_without_a_route_have_an_id_and_are_counted_by_code() {
     let server = Server::start(EngineConfig::default());
     for (method, path, status) in [("GET", "/v1/nothing", 404), ("POST", "/healthz", 405), ("PUT", "/console", 405)] {
         let refused = server.send(method, path, None, "");

@@ -37,7 +37,7 @@ fn ids(server: &Server, path: &str) -> Vec<String> {
 }
 
 #[test]
-fn whoever_follows_one_spelling_of_a_tag_gets_the_posts_of_all() {
+fn followers_of_one_spelling_of_a_tag_receive_posts_of_all_spellings() {
     let server = Server::start(EngineConfig::default());
     for (nth, spellings) in [
         &["Größe", "GRÖSSE", "gro\u{308}sse", "ＧＲÖＳＳＥ"][..],
@@ -68,7 +68,7 @@ fn whoever_follows_one_spelling_of_a_tag_gets_the_posts_of_all() {
 }
 
 #[test]
-fn answers_have_the_form_and_two_spellings_in_a_post_are_one_tag() {
+fn responses_have_the_canonical_form_and_two_spellings_are_one_tag() {
     let server = Server::start(EngineConfig::default());
     let post = publish(&server, "bob", &["Rust", "ＲＵＳＴ", "Größe"], Some("cafe\u{301} Rust"));
     assert_eq!((&post["tags"], &post["topic"]), (&json!(["rust", "grösse"]), &json!("caf\u{e9} Rust")));
@@ -87,7 +87,7 @@ fn answers_have_the_form_and_two_spellings_in_a_post_are_one_tag() {
 }
 
 #[test]
-fn no_spelling_of_a_tag_gets_past_a_mute() {
+fn a_muted_tag_is_muted_in_every_spelling() {
     let server = Server::start(EngineConfig::default());
     put(&server, "/v1/users/ann/following/bob");
     assert_eq!(put(&server, &format!("/v1/users/ann/mutes/{}", encoded("tag:Größe"))).status, 201);
@@ -101,13 +101,13 @@ fn no_spelling_of_a_tag_gets_past_a_mute() {
 }
 
 #[test]
-fn names_without_a_form_are_refused_with_what_is_wrong() {
+fn invalid_names_are_refused_with_the_cause() {
     let server = Server::start(EngineConfig::default());
     for (name, detail) in [
-        ("a/b", "a name may not have '/', which is syntax of paths or JSON"),
-        ("a\"b", "a name may not have '\"', which is syntax of paths or JSON"),
-        ("a\u{202e}b", "a name may not have '\\u{202e}', which is invisible"),
-        ("a\nb", "a name may not have '\\n', which is a control character"),
+        ("a/b", "a name may not contain '/', which is syntax of paths or JSON"),
+        ("a\"b", "a name may not contain '\"', which is syntax of paths or JSON"),
+        ("a\u{202e}b", "a name may not contain '\\u{202e}', which is invisible"),
+        ("a\nb", "a name may not contain '\\n', which is a control character"),
         (" a", "a name may have only single spaces, between other characters"),
         ("\u{301}a", "a name may not begin with the combining mark '\\u{301}'"),
         ("", "a name must have at least 1 character"),

@@ -17,7 +17,7 @@ use crate::server::Server;
 use testkit::world::{NEWEST, config, draft, edge, id, ids};
 
 #[tokio::test]
-async fn an_inbox_is_verified_against_one_built_anew() {
+async fn an_inbox_is_verified_against_a_rebuilt_one() {
     let engine = Engine::start(config(2, testkit::world::above(100)));
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
     for nth in 0..10 {
@@ -39,7 +39,7 @@ async fn an_inbox_is_verified_against_one_built_anew() {
 }
 
 #[tokio::test]
-async fn no_alarm_is_raised_for_posts_that_come_meanwhile() {
+async fn posts_published_during_a_verification_cause_no_false_alarm() {
     let engine = Engine::start(config(2, testkit::world::above(100)));
     engine.follow(vec![edge("ann", "bob"), edge("cas", "bob"), edge("dan", "bob")]).await.unwrap();
     let publishing = engine.clone();
@@ -59,7 +59,7 @@ async fn no_alarm_is_raised_for_posts_that_come_meanwhile() {
 }
 
 #[test]
-fn operators_get_answers_over_http() {
+fn operators_can_inspect_a_server_over_http() {
     let server = Server::start(EngineConfig::default());
     let followed = server.send("PUT", "/v1/users/ann/following/bob", None, "");
     assert_eq!(followed.status, 201);
@@ -109,7 +109,7 @@ fn recovery(directory: &Path, flags: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn statistics_say_what_the_last_start_found() {
+async fn statistics_report_the_findings_of_the_last_start() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let nothing = json!({"snapshot": null, "skipped": [], "events": 0, "cut": null, "lost": []});
@@ -137,7 +137,7 @@ async fn statistics_say_what_the_last_start_found() {
 }
 
 #[tokio::test]
-async fn statistics_list_what_a_repair_could_not_save() {
+async fn statistics_list_the_losses_of_a_repair() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     for _ in 0..3 {
@@ -176,7 +176,7 @@ async fn a_snapshot_is_taken_on_demand() {
 }
 
 #[test]
-fn statistics_tell_how_long_posts_took_by_the_number_of_followers() {
+fn statistics_report_fanout_latency_by_number_of_followers() {
     let server = Server::start(EngineConfig { celebrity: testkit::world::above(20), ..EngineConfig::default() });
     let latency = || server.get("/v1/stats").json()["fanout_latency"].clone();
     let edges = |source: &'static str, count: usize| {
@@ -216,7 +216,7 @@ fn statistics_count_each_post_once_from_the_start() {
 
 #[test]
 #[ignore = "takes the 1 s until a server is one second old"]
-fn statistics_tell_how_old_the_server_is() {
+fn statistics_report_the_uptime() {
     let began = Instant::now();
     let server = Server::start(EngineConfig::default());
     eventually("the server grows older", || {
@@ -227,7 +227,7 @@ fn statistics_tell_how_old_the_server_is() {
 }
 
 #[test]
-fn statistics_tell_how_old_snapshots_are_and_how_many_may_be_asked_for() {
+fn statistics_report_the_age_of_snapshots_and_the_request_limit() {
     let directory = tempfile::tempdir().unwrap();
     let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
     let clock = Arc::new(ManualClock::new(UnixMicros(1_000_000_000)));

@@ -105,7 +105,7 @@ fn of_node_with_archive() -> String {
 }
 
 #[test]
-fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
+fn the_dashboard_and_the_alerts_query_existing_metrics() {
     // A journal and a snapshot are told of only where there is a data directory, and an archive where it is read.
     let data = tempfile::tempdir().unwrap();
     let engine = export::open(data.path());
@@ -156,7 +156,7 @@ fn rated(query: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn what_alerts_count_is_counted_before_it_happens() {
+fn series_of_alerts_exist_before_the_first_occurrence() {
     let server = Server::start(EngineConfig::default());
     // An operation is counted once it is used.
     server.get("/v1/users/ann/feed");
@@ -200,7 +200,7 @@ fn fired(alert: &str, severity: &str) -> Value {
 
 #[test]
 #[ignore = "needs promtool"]
-fn the_alert_of_a_full_disk_fires_at_the_first_refusals_and_while_nobody_writes() {
+fn the_disk_full_alert_fires_at_the_first_refusals_and_without_writers() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("alerts.yml"), file("ops/alerts.yml")).unwrap();
     let of_a = |series: &str| series.replace('{', r#"{instance="a",job="tidewire","#);
@@ -250,7 +250,7 @@ fn rules_of_the_dashboard() -> String {
 
 #[test]
 #[ignore = "needs promtool"]
-fn prometheus_takes_the_alerts_and_the_queries_of_the_dashboard() {
+fn prometheus_accepts_the_alerts_and_the_queries_of_the_dashboard() {
     let directory = tempfile::tempdir().unwrap();
     for (name, rules) in [("alerts.yml", file("ops/alerts.yml")), ("dashboard.yml", rules_of_the_dashboard())] {
         let copy = directory.path().join(name);
@@ -274,7 +274,7 @@ fn bash(script: &str, arguments: &[&Path], variables: &[(&str, &str)]) -> (Optio
 
 #[test]
 #[ignore = "needs bash"]
-fn a_program_that_tells_where_it_was_compiled_is_found_whatever_the_home_is() {
+fn a_program_with_build_paths_is_detected_for_any_home_directory() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
     for (home, content, tells) in [
@@ -296,7 +296,7 @@ fn a_program_that_tells_where_it_was_compiled_is_found_whatever_the_home_is() {
 
 #[test]
 #[ignore = "needs bash"]
-fn services_are_kept_from_starting_only_while_packages_are_installed() {
+fn services_are_prevented_from_starting_only_during_package_installation() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
     let (policy, tool) = (directory.path().join("policy-rc.d"), directory.path().join("apt-get"));
@@ -319,7 +319,7 @@ fn services_are_kept_from_starting_only_while_packages_are_installed() {
 
 #[test]
 #[ignore = "needs systemd-analyze"]
-fn the_unit_of_systemd_is_well_formed() {
+fn the_systemd_unit_is_valid() {
     let directory = tempfile::tempdir().unwrap();
     // Of a program that is there.
     let unit = file("ops/tidewire.service").replace("/usr/local/bin/tidewire", env!("CARGO_BIN_EXE_tidewire"));
@@ -337,7 +337,7 @@ fn the_unit_of_systemd_is_well_formed() {
 }
 
 #[test]
-fn what_the_unit_of_systemd_refers_to_is_installed_by_the_commands_in_the_documentation() {
+fn documented_commands_install_all_files_named_by_the_systemd_unit() {
     let (unit, guide) = (file("ops/tidewire.service"), file("docs/operations.md"));
     let commands = guide.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
     let value = |name: &str| unit.lines().find_map(|line| line.strip_prefix(name)).unwrap();

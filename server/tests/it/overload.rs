@@ -151,7 +151,7 @@ pub fn status(mut socket: &TcpStream) -> u16 {
 }
 
 #[test]
-fn writes_past_their_limit_are_refused_while_reads_go_on() {
+fn writes_above_their_limit_are_refused_while_reads_continue() {
     let (server, let_go) = stuck(AdmissionLimits { writes: 2, ..AdmissionLimits::default() });
     let under_way = [(); 2].map(|()| begun_publish(&server));
     wait_for(&server, "writes", 2);
@@ -168,7 +168,7 @@ fn writes_past_their_limit_are_refused_while_reads_go_on() {
 }
 
 #[test]
-fn a_client_that_resets_its_connection_before_the_answer_is_counted_as_gone() {
+fn a_connection_reset_before_the_answer_is_counted_as_client_gone() {
     let (server, let_go) = stuck(AdmissionLimits::default());
     let waiting = begun_publish(&server);
     wait_for(&server, "writes", 1);
@@ -196,7 +196,7 @@ fn bodies_are_bounded_by_the_bytes_they_announce() {
 }
 
 #[test]
-fn a_body_larger_than_any_takes_no_room() {
+fn an_oversized_body_uses_no_body_bytes() {
     // There is none for even a small one.
     let server = limited(AdmissionLimits { write_bytes: 10, ..AdmissionLimits::default() });
     let larges = [REQUEST_BYTES_MAX + 1, usize::MAX / 2].map(|bytes| slow_publish(&server, bytes));
@@ -206,7 +206,7 @@ fn a_body_larger_than_any_takes_no_room() {
 }
 
 #[test]
-fn many_slow_senders_leave_others_alone() {
+fn many_slow_senders_do_not_block_others() {
     let server = limited(AdmissionLimits { writes: 2, ..AdmissionLimits::default() });
     let slow: Vec<TcpStream> = (0..200).map(|_| slow_publish(&server, 60_000)).collect();
     wait_for(&server, "write_bytes", 200 * 60_000);
@@ -220,7 +220,7 @@ fn many_slow_senders_leave_others_alone() {
 }
 
 #[test]
-fn a_user_that_sends_slowly_takes_no_more_than_a_share() {
+fn a_user_that_sends_slowly_uses_at_most_its_share() {
     let engine = Engine::start(EngineConfig::default());
     let limits = AdmissionLimits { write_bytes: 64 << 20, ..AdmissionLimits::default() };
     let state = HttpState { access: Arc::new(access()), ..patient(limits, &engine) };
@@ -247,7 +247,7 @@ fn a_user_that_sends_slowly_takes_no_more_than_a_share() {
 }
 
 #[test]
-fn a_body_that_comes_too_slowly_is_given_up_and_its_connection_closed() {
+fn a_body_that_arrives_too_slowly_is_refused_and_its_connection_closed() {
     let (strict, server) =
         paced(Pace { body_time: Duration::from_millis(30), body_time_max: 2 * DEADLINE, ..Pace::default() });
     let mut slow = slow_publish(&strict, 100);
@@ -260,7 +260,7 @@ fn a_body_that_comes_too_slowly_is_given_up_and_its_connection_closed() {
 }
 
 #[tokio::test]
-async fn what_clients_leave_behind_for_the_scribe_is_bounded_in_bytes() {
+async fn commands_of_disconnected_clients_are_bounded_in_bytes() {
     let (server, let_go) = stuck(AdmissionLimits::default());
     let engine = &server.engine;
     let bytes = || engine.queues().into_iter().find(|queue| queue.name == "command_bytes").unwrap();
@@ -304,7 +304,7 @@ fn unread_page_of(server: &Server, user: &str, header: &str) -> (u16, TcpStream)
 }
 
 #[test]
-fn answers_that_nobody_reads_are_bounded_and_their_room_comes_back() {
+fn unread_responses_are_bounded_in_bytes_and_released_on_disconnect() {
     let limits = AdmissionLimits { reads: 1, response_bytes: 10_000_000, ..AdmissionLimits::default() };
     let server = limited(limits);
     publish_large_page(&server);
@@ -321,7 +321,7 @@ fn answers_that_nobody_reads_are_bounded_and_their_room_comes_back() {
 }
 
 #[tokio::test]
-async fn a_user_that_reads_no_answers_takes_no_more_than_a_share() {
+async fn a_user_that_reads_no_responses_uses_at_most_its_share() {
     let engine = Engine::start(EngineConfig::default());
     let limits = AdmissionLimits { response_bytes: 16 << 20, ..AdmissionLimits::default() };
     let body = Body::new(&format!("\"{}\"", "x".repeat(60_000))).unwrap();
@@ -341,7 +341,7 @@ async fn a_user_that_reads_no_answers_takes_no_more_than_a_share() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
+fn a_client_that_does_not_read_its_response_is_cut_off() {
     // Only `stall_max` ends this connection: the rate of pieces allows hours, and the system waits longer than the test.
     let (stall_max, unacknowledged_max) = (Duration::from_millis(50), 2 * DEADLINE);
     let pace = Pace { stall_max, unacknowledged_max, response_bytes_per_second: 1, ..Pace::default() };
@@ -358,7 +358,7 @@ fn a_client_that_takes_nothing_of_its_answer_is_cut_off() {
 }
 
 #[test]
-fn a_request_that_claims_to_become_a_websocket_is_refused_whatever_its_length() {
+fn a_post_request_with_a_websocket_upgrade_is_refused() {
     let server = limited(AdmissionLimits { writes: 1, ..AdmissionLimits::default() });
     // Any of several such headers makes it one.
     for more in ["", "Connection: Upgrade\r\n", "Upgrade: h2c\r\n"] {
@@ -376,14 +376,14 @@ fn a_request_that_claims_to_become_a_websocket_is_refused_whatever_its_length() 
 }
 
 #[test]
-fn what_has_no_body_takes_no_room_of_bodies() {
+fn requests_without_body_use_no_body_bytes() {
     let server = limited(AdmissionLimits { write_bytes: 100, ..AdmissionLimits::default() });
     assert_eq!(server.send("DELETE", "/v1/users/ann/following/bob", None, "").status, 204);
     assert!(is_refused(&server.post("/v1/posts", &json!({"author": "bob", "body": "x".repeat(200)}))));
 }
 
 #[test]
-fn readers_who_sleep_are_refused_before_those_who_are_awake() {
+fn sleeping_readers_are_refused_before_awake_ones() {
     let engine = Engine::start(EngineConfig::default());
     let limits = AdmissionLimits { wake_ups: 0, ..AdmissionLimits::default() };
     let state = HttpState { admission: Admission::new(limits), ..HttpState::from(engine.clone()) };

@@ -105,7 +105,7 @@ fn greedy_block() -> Vec<u8> {
 }
 
 #[test]
-fn a_segment_of_200_gigabytes_is_refused_unread() {
+fn a_segment_of_200_gigabytes_is_refused_without_reading_it() {
     for begin in [Vec::new(), segment::header(Sequence(1))] {
         let place = tempfile::tempdir().unwrap();
         enlarge(&place.path().join(segment::name(Sequence(1))), &begin);
@@ -117,7 +117,7 @@ fn a_segment_of_200_gigabytes_is_refused_unread() {
 }
 
 #[test]
-fn a_snapshot_of_200_gigabytes_is_passed_over_after_its_first_bytes() {
+fn a_snapshot_of_200_gigabytes_is_skipped_after_its_first_bytes() {
     let name = snapshot::name(Sequence(7));
     let snapshot = {
         let place = tempfile::tempdir().unwrap();
@@ -142,12 +142,12 @@ fn a_snapshot_of_200_gigabytes_is_passed_over_after_its_first_bytes() {
 }
 
 #[test]
-fn an_archive_of_200_gigabytes_of_nothing_is_refused() {
+fn an_empty_archive_of_200_gigabytes_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("archive.redb");
     enlarge(&path, b"");
     let refused = RedbArchive::open(&path, 1 << 20).unwrap_err().to_string();
-    assert!(refused.contains("archive.redb is no archive: it does not start as one"), "{refused}");
+    assert!(refused.contains("archive.redb is not an archive: it has bad magic bytes"), "{refused}");
 }
 
 /// Runs the program with no more memory to take than this, whatever it asks for.
@@ -185,7 +185,7 @@ fn tools_refuse_devices_and_pipes_and_read_no_huge_file_into_memory() {
 }
 
 #[test]
-fn a_segment_that_never_ends_is_read_as_far_as_it_says() {
+fn an_endless_segment_is_read_up_to_its_reported_length() {
     /// Says that it is empty, as a device does, and is not.
     struct Endless(DiskFiles, Arc<AtomicU64>);
 

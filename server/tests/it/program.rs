@@ -173,7 +173,7 @@ fn address_of(serves: &Receiver<SocketAddr>) -> SocketAddr {
 }
 
 #[test]
-fn the_address_is_in_the_line_that_says_what_is_served() {
+fn the_address_is_parsed_from_the_startup_log_line() {
     let line = |url: &str| format!("INFO tidewire: serving on {url}, the console on {url}/console");
     let address = Some(SocketAddr::from(([127, 0, 0, 1], 7_000)));
     for (line, expected) in [

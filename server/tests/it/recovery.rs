@@ -28,7 +28,7 @@ use testkit::world::{NEWEST, config, draft, edge, entries, id, whole_feed};
 const LARGE: u64 = 1 << 20;
 
 #[tokio::test]
-async fn readers_who_were_awake_miss_nothing_right_after_a_restart() {
+async fn awake_readers_have_complete_feeds_right_after_a_restart() {
     let files = MemoryFiles::default();
     let settings = storage(Durability::Always, LARGE);
     let mut engine = open_with(config(2, CelebrityPolicy::PushAll), files.clone(), &settings, clock()).unwrap().0;
@@ -121,7 +121,7 @@ async fn a_snapshot_taken_under_full_load_leads_to_the_state_at_the_end_of_the_j
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn ids_of_many_writers_are_unique_and_increase_across_restarts_too() {
+async fn ids_of_many_writers_are_unique_and_increase_across_restarts() {
     let (mut files, mut all) = (MemoryFiles::default(), BTreeSet::new());
     for life in 0..3 {
         let engine = open(files.clone(), &storage(Durability::Always, LARGE)).unwrap().0;
@@ -157,7 +157,7 @@ const HOUR: i64 = 3_600;
 const YEAR: i64 = 366 * 24 * HOUR;
 
 #[tokio::test]
-async fn whatever_the_clock_shows_ids_and_edges_increase_and_nothing_expires() {
+async fn ids_and_follow_times_increase_and_nothing_expires_under_clock_jumps() {
     let (files, clock) = (MemoryFiles::default(), Arc::new(ManualClock::new(UnixMicros(START))));
     let month = Duration::from_secs(30 * 24 * 3_600);
     let config = EngineConfig { inbox_age: Some(month), ..config(2, CelebrityPolicy::PushAll) };
@@ -201,7 +201,7 @@ async fn whatever_the_clock_shows_ids_and_edges_increase_and_nothing_expires() {
 }
 
 #[tokio::test]
-async fn a_clock_that_jumps_ahead_and_back_puts_no_reader_to_sleep_for_good() {
+async fn a_clock_that_jumps_ahead_and_back_does_not_deactivate_readers() {
     let clock = Arc::new(ManualClock::new(UnixMicros(START)));
     let (files, settings) = (MemoryFiles::default(), storage(Durability::Always, LARGE));
     let dyn_clock = Arc::clone(&clock) as Arc<dyn Clock>;
@@ -218,7 +218,7 @@ async fn a_clock_that_jumps_ahead_and_back_puts_no_reader_to_sleep_for_good() {
 
 /// Starts on a directory, and says how that was refused.
 #[tokio::test]
-async fn a_process_that_is_often_restarted_takes_snapshots_as_often_as_one_that_is_not() {
+async fn frequent_restarts_do_not_prevent_snapshots() {
     let files = MemoryFiles::default();
     let mut settings = storage(Durability::Always, 1 << 20);
     for life in 0..3 {
@@ -246,7 +246,7 @@ fn refusal(directory: &std::path::Path) -> String {
 }
 
 #[test]
-fn what_a_person_did_wrong_is_told_with_where_and_what_to_do() {
+fn operator_errors_are_reported_with_place_and_remedy() {
     let newer = |magic: &[u8], at: usize| {
         let mut header = [magic, &[9, 0, 0, 0]].concat();
         header.resize(at, 0);
@@ -258,7 +258,7 @@ fn what_a_person_did_wrong_is_told_with_where_and_what_to_do() {
         (
             journal,
             b"#!/bin/sh\nthis is a script of mine\n".to_vec(),
-            &["is no Tidewire journal segment", "move it"][..],
+            &["is not a Tidewire journal segment", "move it"][..],
         ),
         (journal, newer(b"TIDEJRNL", 20), &["has format 9", "reads up to 2", "use the version that wrote it"]),
         (snapshot, newer(b"TIDESNAP", 28), &["has format 9", "reads up to 4", "use the version that wrote it"]),
@@ -278,7 +278,7 @@ fn what_a_person_did_wrong_is_told_with_where_and_what_to_do() {
 }
 
 #[test]
-fn files_of_others_are_left_alone_and_half_snapshots_are_not() {
+fn foreign_files_are_kept_and_unfinished_snapshots_removed() {
     let directory = tempfile::tempdir().unwrap();
     let half = directory.path().join("snapshot-00000000000000000003.tide.unfinished");
     std::fs::write(&half, "left by a process that died over it").unwrap();
@@ -296,7 +296,7 @@ fn files_of_others_are_left_alone_and_half_snapshots_are_not() {
 }
 
 #[test]
-fn a_second_process_on_the_directory_is_refused_and_told_who_has_it() {
+fn a_second_process_on_the_directory_is_refused_with_the_pid_of_the_first() {
     let directory = tempfile::tempdir().unwrap();
     let lock = DirectoryLock::take(directory.path()).unwrap();
     let place = directory.path().display().to_string();
@@ -317,7 +317,7 @@ fn a_second_process_on_the_directory_is_refused_and_told_who_has_it() {
 }
 
 #[test]
-fn a_process_that_was_killed_gives_up_the_directory() {
+fn a_killed_process_releases_the_directory() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Command::new(env!("CARGO_BIN_EXE_tidewire"));
     server.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory.path());
@@ -333,7 +333,7 @@ fn a_process_that_was_killed_gives_up_the_directory() {
 }
 
 #[tokio::test]
-async fn whoever_ends_an_engine_finds_its_directory_free_afterwards() {
+async fn the_directory_is_released_when_any_shutdown_call_returns() {
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..5 {
         let engine = crate::export::open(directory.path());

@@ -40,7 +40,7 @@ fn read(server: &Server, path: &str) -> Vec<u64> {
 const REPLIES: &str = "/v1/posts/100/replies";
 
 #[test]
-fn the_replies_to_a_post_come_in_pages_the_newest_first() {
+fn replies_to_a_post_are_paged_newest_first() {
     let server = Server::start(EngineConfig::default());
     prepare(&server, &[("ann", 1), ("bob", 2), ("cas", 3), ("ann", 4), ("dan", 5)]);
     // Neither what answers a reply nor what repeats one is a reply to the post.
@@ -66,7 +66,7 @@ fn the_replies_to_a_post_come_in_pages_the_newest_first() {
 }
 
 #[test]
-fn replies_that_are_deleted_or_hidden_are_not_among_them_and_those_of_a_post_that_is_gone_are_not_there() {
+fn deleted_and_hidden_replies_and_replies_of_deleted_posts_are_not_listed() {
     let server = Server::start(EngineConfig::default());
     prepare(&server, &[("ann", 1), ("cas", 2)]);
     for (hidden, shown) in [(true, vec![1]), (false, vec![2, 1])] {
@@ -94,7 +94,7 @@ fn replies_that_are_deleted_or_hidden_are_not_among_them_and_those_of_a_post_tha
 }
 
 #[test]
-fn a_reader_sees_the_replies_that_mutes_and_blocks_let_through() {
+fn the_list_of_replies_respects_mutes_and_blocks_of_the_reader() {
     let server = Server::guarded(EngineConfig::default(), access());
     let key = bearer(SERVER_KEY);
     let by_server = |method: &str, path: &str, body: Option<Value>| -> Answer {
@@ -137,7 +137,7 @@ fn a_reader_sees_the_replies_that_mutes_and_blocks_let_through() {
 }
 
 #[test]
-fn who_follows_the_replies_to_a_post_gets_them_whoever_wrote_them() {
+fn followers_of_a_thread_receive_its_replies_by_any_author() {
     let server = Server::start(EngineConfig::default());
     prepare(&server, &[("cas", 1)]);
     let feed = "/v1/users/ann/feed";
@@ -174,7 +174,7 @@ fn who_follows_the_replies_to_a_post_gets_them_whoever_wrote_them() {
     for source in ["replies:", "replies:bob", "replies:007"] {
         let refused = server.send("PUT", &format!("/v1/users/ann/following/{source}"), None, "");
         assert_eq!(refused.status, 400, "{source}: {}", refused.text);
-        assert!(refused.text.contains("must go on with a post"), "{}", refused.text);
+        assert!(refused.text.contains("must continue with the id of a post"), "{}", refused.text);
     }
     let author = server.post("/v1/posts", &json!({"author": "replies:100", "body": 0}));
     assert_eq!(author.json()["code"], "not_a_user", "{}", author.text);

@@ -47,7 +47,7 @@ fn counts(server: &Server) -> (u64, u64) {
 }
 
 #[test]
-fn the_reposts_of_a_post_come_in_pages_the_newest_first() {
+fn reposts_of_a_post_are_paged_newest_first() {
     let server = Server::start(EngineConfig::default());
     publish(&server, &json!({"author": "bob", "id": "100", "body": 0}));
     assert_eq!(server.get(REPOSTS).json(), json!({"items": [], "next": null}));
@@ -81,7 +81,7 @@ fn the_reposts_of_a_post_come_in_pages_the_newest_first() {
 }
 
 #[test]
-fn a_reader_sees_the_reposts_that_mutes_and_blocks_let_through() {
+fn the_list_of_reposts_respects_mutes_and_blocks_of_the_reader() {
     let server = Server::guarded(EngineConfig::default(), access());
     let key = bearer(SERVER_KEY);
     let by_server = |method: &str, path: &str, body: Option<Value>| -> Answer {
@@ -119,7 +119,7 @@ fn a_reader_sees_the_reposts_that_mutes_and_blocks_let_through() {
 }
 
 #[test]
-fn posts_have_counts_wherever_these_are_asked_for() {
+fn posts_include_counts_on_request_in_every_response() {
     let server = Server::start(EngineConfig::default());
     publish(&server, &json!({"author": "bob", "id": "100", "body": {"text": "hello"}, "reply_to": "99"}));
     publish(&server, &json!({"author": "bob", "id": "99", "body": 0}));
@@ -166,7 +166,7 @@ fn posts_have_counts_wherever_these_are_asked_for() {
 }
 
 #[test]
-fn what_has_other_counts_has_another_tag() {
+fn etags_depend_on_counts() {
     let server = Server::start(EngineConfig::default());
     publish(&server, &json!({"author": "bob", "id": "100", "body": 0}));
     server.send("PUT", "/v1/users/ann/following/bob", None, "");
@@ -191,7 +191,7 @@ fn what_has_other_counts_has_another_tag() {
 }
 
 #[test]
-fn counts_follow_what_is_deleted_undone_hidden_and_erased() {
+fn counts_reflect_deletions_undone_reposts_hiding_and_erasures() {
     let server = Server::start(EngineConfig::default());
     publish(&server, &json!({"author": "bob", "id": "100", "body": 0}));
     for id in [1, 2, 3] {

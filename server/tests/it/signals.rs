@@ -124,12 +124,12 @@ fn assert_a_stop_loses_nothing(signal: &str) {
 }
 
 #[test]
-fn a_request_to_terminate_lets_requests_end_and_loses_nothing_that_was_acknowledged() {
+fn sigterm_completes_requests_and_loses_no_acknowledged_write() {
     assert_a_stop_loses_nothing("TERM");
 }
 
 #[test]
-fn an_interrupt_lets_requests_end_and_loses_nothing_that_was_acknowledged() {
+fn sigint_completes_requests_and_loses_no_acknowledged_write() {
     assert_a_stop_loses_nothing("INT");
 }
 
@@ -154,7 +154,7 @@ fn has_the_last_post(program: &Program) -> bool {
 }
 
 #[test]
-fn a_signal_to_stop_leaves_a_snapshot_behind_which_there_is_nothing_to_replay() {
+fn a_stop_signal_takes_a_snapshot_that_needs_no_replay() {
     for signal in SIGNALS {
         let directory = tempfile::tempdir().unwrap();
         let program = Program::start(directory.path(), &[]);
@@ -177,7 +177,7 @@ fn a_signal_to_stop_leaves_a_snapshot_behind_which_there_is_nothing_to_replay() 
 }
 
 #[test]
-fn a_second_signal_ends_without_a_snapshot_and_nothing_is_lost() {
+fn a_second_stop_signal_skips_the_snapshot_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start(directory.path(), &[]);
     publish(&program);
@@ -196,7 +196,7 @@ fn a_second_signal_ends_without_a_snapshot_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_hangup_changes_the_log_level_to_that_of_the_settings_file() {
+fn sighup_applies_the_log_level_of_the_settings_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tidewire.toml");
     let choose = |level: &str| fs::write(&file, format!("log-level = \"{level}\"\n")).unwrap();
@@ -222,7 +222,7 @@ fn a_hangup_changes_the_log_level_to_that_of_the_settings_file() {
 }
 
 #[test]
-fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
+fn sighup_reloads_the_access_file_and_does_not_stop_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let (data, file) = (directory.path().join("data"), directory.path().join("access.toml"));
     let no_key = format!("[[server-key]]\nname = \"nobody\"\nsha256 = \"{}\"\n", "0".repeat(64));
@@ -255,7 +255,7 @@ fn a_hangup_loads_the_access_file_again_and_ends_nothing() {
 }
 
 #[test]
-fn a_hangup_without_files_to_load_ends_nothing() {
+fn sighup_without_files_to_reload_does_not_stop_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::start(directory.path(), &[]);
     program.signal("HUP");
@@ -267,7 +267,7 @@ fn a_hangup_without_files_to_load_ends_nothing() {
 }
 
 #[test]
-fn the_service_manager_is_told_when_the_state_is_recovered_and_when_the_server_stops() {
+fn the_service_manager_is_notified_of_recovery_and_shutdown() {
     let directory = tempfile::tempdir().unwrap();
     let (data, path) = (directory.path().join("data"), directory.path().join("notify"));
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -296,7 +296,7 @@ fn the_service_manager_is_told_when_the_state_is_recovered_and_when_the_server_s
 }
 
 #[test]
-fn a_service_manager_that_reads_nothing_keeps_the_server_from_neither_starting_nor_stopping() {
+fn an_unresponsive_service_manager_delays_neither_start_nor_stop() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let _manager = UnixDatagram::bind(&path).unwrap();

@@ -41,7 +41,7 @@ fn told_by(program: Program) -> Vec<Value> {
 }
 
 #[test]
-fn a_slow_request_is_told_of_with_the_id_that_it_came_with() {
+fn a_slow_request_is_logged_with_its_request_id() {
     let directory = tempfile::tempdir().unwrap();
     let program = program(&directory, &ALL);
     assert_eq!(ask(program.address, b"my-id-7"), (200, Some("my-id-7".to_owned())));
@@ -56,7 +56,7 @@ fn a_slow_request_is_told_of_with_the_id_that_it_came_with() {
 }
 
 #[test]
-fn a_request_that_was_fast_enough_is_not_told_of() {
+fn a_fast_request_is_not_logged() {
     for (flags, slow_ms) in [(&[][..], 1_000), (&["--slow-log", "1h"][..], 3_600_000)] {
         let directory = tempfile::tempdir().unwrap();
         let program = program(&directory, flags);
@@ -68,7 +68,7 @@ fn a_request_that_was_fast_enough_is_not_told_of() {
 }
 
 #[test]
-fn an_id_that_is_no_good_is_not_taken_and_the_request_gets_another() {
+fn an_invalid_request_id_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let program = program(&directory, &ALL);
     let (longest, too_long) = ("x".repeat(128), "x".repeat(129));

@@ -55,7 +55,7 @@ fn whole_post() -> String {
 const GET: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 #[test]
-fn the_rest_of_a_body_in_parts_is_not_read_for_ever_after_the_answer() {
+fn the_rest_of_a_chunked_body_is_not_read_endlessly_after_the_answer() {
     let (open, closed) = (server(), guarded());
     let large = format!("19000\r\n{}\r\n", "x".repeat(0x19000));
     for (server, body, status) in [(&closed, "5\r\nabcde\r\n", 401), (&open, &large, 413)] {
@@ -70,7 +70,7 @@ fn the_rest_of_a_body_in_parts_is_not_read_for_ever_after_the_answer() {
 }
 
 #[test]
-fn little_of_a_body_is_taken_after_the_answer_however_fast_it_comes() {
+fn little_of_a_body_is_read_after_the_answer() {
     const TAKEN_MAX: usize = UNREAD_BYTES_MAX + BUFFERED_BYTES_MAX;
     let server = guarded();
     let piece = vec![b'x'; 1 << 20];
@@ -100,7 +100,7 @@ fn taken(socket: &mut TcpStream, piece: &[u8], most: usize) -> usize {
 const BUFFERED_BYTES_MAX: usize = 48 << 20;
 
 #[test]
-fn little_is_taken_after_a_refused_upgrade_however_fast_it_comes() {
+fn little_is_read_after_a_refused_upgrade() {
     const TAKEN_MAX: usize = UNREAD_BYTES_MAX + BUFFERED_BYTES_MAX;
     let piece = vec![b'x'; 1 << 20];
     for (server, status) in [(server(), 400), (guarded(), 400)] {
@@ -117,7 +117,7 @@ fn little_is_taken_after_a_refused_upgrade_however_fast_it_comes() {
 }
 
 #[test]
-fn little_is_taken_of_what_is_no_http_however_fast_it_comes() {
+fn little_is_read_of_bytes_that_are_not_http() {
     let server = server();
     let piece = vec![b'x'; 1 << 20];
     for head in ["GET / HTTP/9.9\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", "x", "\0"] {
@@ -129,7 +129,7 @@ fn little_is_taken_of_what_is_no_http_however_fast_it_comes() {
 }
 
 #[test]
-fn a_body_in_parts_with_more_around_its_parts_than_any_client_needs_is_refused() {
+fn a_chunked_body_with_excessive_overhead_is_refused() {
     let server = server();
     let large = vec![b'x'; 1 << 20];
     let lines = b"x: y\r\n".repeat(100_000);
@@ -150,7 +150,7 @@ fn a_body_in_parts_with_more_around_its_parts_than_any_client_needs_is_refused()
 }
 
 #[test]
-fn what_clients_put_around_parts_is_taken() {
+fn chunk_extensions_and_trailers_are_accepted() {
     let server = server();
     let mut socket = connect(&server);
     let signed = format!(";chunk-signature={}", "a".repeat(64));
@@ -164,7 +164,7 @@ fn what_clients_put_around_parts_is_taken() {
 }
 
 #[test]
-fn a_trailer_without_a_carriage_return_hides_no_request() {
+fn a_trailer_without_a_carriage_return_cannot_hide_a_request() {
     let server = server();
     let part = format!("{:x}\r\n{POST}\r\n0\r\n", POST.len());
     // For a proxy that takes a line feed for the end of a line, the body ends before the second request. That has a body of its own.
@@ -187,7 +187,7 @@ fn a_trailer_without_a_carriage_return_hides_no_request() {
 }
 
 #[test]
-fn a_body_in_parts_that_was_read_leaves_its_connection_to_the_next_request() {
+fn a_chunked_body_keeps_the_connection_for_the_next_request() {
     let server = server();
     let mut socket = connect(&server);
     for nth in 0..3 {
@@ -200,7 +200,7 @@ fn a_body_in_parts_that_was_read_leaves_its_connection_to_the_next_request() {
 }
 
 #[test]
-fn nobody_is_asked_for_a_body_that_is_not_wanted() {
+fn a_refused_request_receives_no_100_continue() {
     let server = guarded();
     let expecting = |credential: &str, length: usize| {
         let headers = format!("Authorization: {}\r\n", bearer(credential));
@@ -224,7 +224,7 @@ fn nobody_is_asked_for_a_body_that_is_not_wanted() {
 }
 
 #[test]
-fn writes_that_come_one_behind_the_other_are_all_answered_on_their_connection() {
+fn pipelined_writes_are_all_answered_on_their_connection() {
     const WRITES: usize = 40;
     let server = server();
     let mut socket = connect(&server);
@@ -293,7 +293,7 @@ fn a_websocket_that_is_declined_ends_its_connection() {
 }
 
 #[test]
-fn a_client_that_goes_while_more_of_its_requests_wait_is_noticed() {
+fn a_disconnect_behind_pipelined_requests_is_detected() {
     let server = server();
     let mut socket = connect(&server);
     let events = "GET /v1/users/ann/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -316,7 +316,7 @@ fn answers_after_the_end(server: &Server, sent: &str) -> String {
 }
 
 #[test]
-fn a_client_that_closes_its_sending_side_gets_its_answers() {
+fn a_client_that_closes_its_sending_side_receives_its_answers() {
     const REQUESTS: usize = 40;
     let server = server();
     for nth in 0..REQUESTS {
@@ -352,7 +352,7 @@ fn a_client_that_closes_its_sending_side_gets_its_answers() {
 }
 
 #[test]
-fn an_event_stream_whose_client_closes_its_sending_side_ends_after_what_is_there() {
+fn an_event_stream_ends_after_its_client_closes_the_sending_side() {
     let events = "GET /v1/users/ann/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let answers = answers_after_the_end(&server(), &format!("{events}{GET}"));
     let (stream, next) = answers.split_once("\r\n0\r\n\r\n").unwrap();
@@ -361,7 +361,7 @@ fn an_event_stream_whose_client_closes_its_sending_side_ends_after_what_is_there
 }
 
 #[test]
-fn a_line_of_a_head_without_a_carriage_return_is_refused() {
+fn a_header_line_without_a_carriage_return_is_refused() {
     let server = server();
     for head in [
         "GET /healthz HTTP/1.1\nHost: localhost\r\n\r\n",
@@ -383,7 +383,7 @@ fn a_line_of_a_head_without_a_carriage_return_is_refused() {
 }
 
 #[test]
-fn no_browser_guesses_what_an_answer_is() {
+fn every_answer_forbids_content_sniffing() {
     let server = guarded();
     let key = bearer(SERVER_KEY);
     let as_server = [("authorization", &*key), ("content-type", "application/json")];
@@ -411,7 +411,7 @@ fn no_browser_guesses_what_an_answer_is() {
 }
 
 #[test]
-fn a_head_that_comes_in_drops_is_one_request() {
+fn a_head_received_byte_by_byte_is_one_request() {
     let server = server();
     let mut socket = connect(&server);
     for _ in 0..2 {

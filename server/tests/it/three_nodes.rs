@@ -31,16 +31,13 @@ use testkit::kafka::Brokers;
 
 /// Tests that look into one process, by the beginning of their names, with the reason.
 const ALONE: &[(&str, &str)] = &[
-    ("access::matrix::what_was_refused", "it compares the metrics of one process"),
-    (
-        "access::pages::where_there_are_no_keys_pages_of_other_origins",
-        "the own origin of a page is the address of one server",
-    ),
+    ("access::matrix::refused_operations", "it compares the metrics of one process"),
+    ("access::pages::without_keys_pages_of_other_origins", "the own origin of a page is the address of one server"),
     ("api::a_stopping_server", "one process stops"),
-    ("live::limits::there_may_be_so_many_connections", "the limit is that of one process"),
-    ("live::told::a_server_that_stops", "one process stops"),
-    ("many_feeds::each_reader_is_answered_only", "it reads the metrics of one process"),
-    ("personal::explain::an_explanation_and_a_user_have_the_costs", "each process measures costs by itself"),
+    ("live::limits::the_total_number_of_connections", "the limit is that of one process"),
+    ("live::told::a_stopping_server", "one process stops"),
+    ("many_feeds::each_feed_is_returned_only", "it reads the metrics of one process"),
+    ("personal::explain::explanations_and_users_include_the_costs", "each process measures costs by itself"),
 ];
 
 /// Long enough for a machine that is busy otherwise.
@@ -73,7 +70,7 @@ fn is_mode_on() -> bool {
 }
 
 #[test]
-fn a_server_is_three_nodes_if_and_only_if_the_variable_says_so() {
+fn a_server_has_three_nodes_if_and_only_if_the_variable_is_set() {
     let server = Server::start(EngineConfig::default());
     let cluster = server.get("/v1/cluster");
     let nodes = cluster.json()["nodes"].as_array().map_or(0, Vec::len);

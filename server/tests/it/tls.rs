@@ -74,7 +74,7 @@ pub fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &str,
 }
 
 #[test]
-fn pages_and_live_feeds_come_over_tls() {
+fn pages_and_live_feeds_are_served_over_tls() {
     let directory = tempfile::tempdir().unwrap();
     let issued = issue(directory.path());
     let server = serving(read(directory.path()).unwrap());
@@ -94,7 +94,7 @@ fn pages_and_live_feeds_come_over_tls() {
 }
 
 #[test]
-fn a_client_that_closes_its_sending_side_gets_its_answer_over_tls() {
+fn a_client_that_closes_its_sending_side_receives_its_answer_over_tls() {
     let directory = tempfile::tempdir().unwrap();
     let issued = issue(directory.path());
     let server = serving(read(directory.path()).unwrap());
@@ -116,7 +116,7 @@ fn a_client_that_closes_its_sending_side_gets_its_answer_over_tls() {
 }
 
 #[test]
-fn a_request_that_is_cut_off_over_tls_is_not_done() {
+fn a_request_truncated_over_tls_has_no_effect() {
     let directory = tempfile::tempdir().unwrap();
     let issued = issue(directory.path());
     let server = serving(read(directory.path()).unwrap());
@@ -135,7 +135,7 @@ fn a_request_that_is_cut_off_over_tls_is_not_done() {
 }
 
 #[test]
-fn an_import_goes_over_tls_to_a_server_that_is_vouched_for() {
+fn an_import_over_tls_needs_a_trusted_certificate() {
     let directory = tempfile::tempdir().unwrap();
     issue(directory.path());
     let server = serving(read(directory.path()).unwrap());
@@ -161,7 +161,7 @@ fn an_import_goes_over_tls_to_a_server_that_is_vouched_for() {
 }
 
 #[test]
-fn a_command_that_speaks_http_to_a_server_of_tls_is_advised_to_use_https() {
+fn a_command_with_an_http_url_of_a_tls_server_is_advised_to_use_https() {
     let directory = tempfile::tempdir().unwrap();
     issue(directory.path());
     let server = serving(read(directory.path()).unwrap());
@@ -184,7 +184,7 @@ fn a_command_that_speaks_http_to_a_server_of_tls_is_advised_to_use_https() {
 }
 
 #[test]
-fn plain_http_on_the_port_of_tls_is_answered_and_everybody_else_goes_on() {
+fn plain_http_on_the_tls_port_is_answered_without_affecting_others() {
     let directory = tempfile::tempdir().unwrap();
     let issued = issue(directory.path());
     let server = serving(read(directory.path()).unwrap());
@@ -207,7 +207,7 @@ fn plain_http_on_the_port_of_tls_is_answered_and_everybody_else_goes_on() {
 }
 
 #[test]
-fn a_client_that_speaks_tls_to_a_server_without_is_told_so() {
+fn a_client_with_an_https_url_of_a_plain_server_is_advised_to_use_http() {
     let server = Server::start(EngineConfig::default());
     let url = format!("https://localhost:{}", server.address().port());
     for (words, code) in [("feed ann", 3), ("health", 1)] {
@@ -218,7 +218,7 @@ fn a_client_that_speaks_tls_to_a_server_without_is_told_so() {
 }
 
 #[test]
-fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
+fn a_valid_new_certificate_is_used_and_an_invalid_one_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let first = issue(directory.path());
     let certificate = read(directory.path()).unwrap();
@@ -242,7 +242,7 @@ fn a_new_certificate_is_shown_and_one_that_does_not_work_is_not() {
 }
 
 #[test]
-fn a_key_that_is_repaired_without_a_new_time_or_length_is_used() {
+fn a_key_repaired_with_equal_time_and_length_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let key = directory.path().join("key.pem");
     issue(directory.path());
@@ -285,13 +285,13 @@ fn assert_a_new_certificate_is_shown(is_asked: bool) {
 }
 
 #[test]
-fn the_program_loads_a_certificate_that_replaced_its_own_at_a_hangup() {
+fn sighup_reloads_a_replaced_certificate() {
     assert_a_new_certificate_is_shown(true);
 }
 
 #[test]
 #[ignore = "takes the 2 s in which the program looks at its files twice"]
-fn the_program_finds_a_certificate_that_replaced_its_own_while_it_runs() {
+fn a_replaced_certificate_is_detected_at_run_time() {
     assert_a_new_certificate_is_shown(false);
 }
 
@@ -310,7 +310,7 @@ fn issue_again(directory: &Path) {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named() {
+fn unusable_tls_files_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let says = |what: &str| {
         let cause = read(directory.path()).unwrap_err().to_string();
@@ -329,7 +329,7 @@ fn files_that_cannot_be_used_are_named() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_of_its_answer_is_cut_off_over_tls_too() {
+fn a_client_that_does_not_read_its_response_is_cut_off_over_tls() {
     let directory = tempfile::tempdir().unwrap();
     let issued = issue(directory.path());
     let engine = Engine::start(EngineConfig::default());

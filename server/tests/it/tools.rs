@@ -97,7 +97,7 @@ const EXPORTED: &str = r#"{"id":"20","author":"bob","published_at":"1969-12-31T2
 fn a_snapshot_is_inspected_and_verified() {
     let inspected = "\
 snapshot-00000000000000000009.tide: format 1, 768 bytes
-taken at 1970-01-01T00:00:09.000000Z, replay goes on after event 9
+taken at 1970-01-01T00:00:09.000000Z, replay continues after event 9
 
 section      blocks      records       bytes raw    bytes stored
 sources           1            6              91             113
@@ -108,7 +108,7 @@ under way         1            1              25              47
 inboxes           1            1              94             116
 total             6           12             537             669
 
-saw events through 10, last instant 1970-01-01T00:00:10.000500Z
+contains events up to 10, last instant 1970-01-01T00:00:10.000500Z
 ";
     check(&folder_of("v1"), &format!("snapshot inspect {SNAPSHOT}"), 0, inspected);
     let good = "good: snapshot-00000000000000000009.tide: event 9; sources: 6, edges: 2, posts: 2, deleted ids: 1, inboxes: 1\n";
@@ -125,7 +125,7 @@ saw events through 10, last instant 1970-01-01T00:00:10.000500Z
 }
 
 #[test]
-fn a_snapshot_is_exported_and_nothing_is_written_over() {
+fn a_snapshot_is_exported_without_overwriting_files() {
     let directory = copied();
     let said = check(directory.path(), &format!("snapshot export {SNAPSHOT}"), 0, EXPORTED);
     for part in ["posts: 2", "hidden posts: 1", "edited posts: 1", "deleted ids: 1"] {
@@ -134,12 +134,16 @@ fn a_snapshot_is_exported_and_nothing_is_written_over() {
     check(directory.path(), &format!("snapshot export {SNAPSHOT} --follows -"), 0, "ann\tbob\nann\ttag:tea\thidden\n");
     check(directory.path(), &format!("snapshot export {SNAPSHOT} --posts p --follows f"), 0, "");
     assert_eq!(fs::read_to_string(directory.path().join("p")).unwrap(), EXPORTED);
-    fails(directory.path(), &format!("snapshot export {SNAPSHOT} --posts p"), &["cannot create p", "written over"]);
+    fails(directory.path(), &format!("snapshot export {SNAPSHOT} --posts p"), &["cannot create p", "not overwritten"]);
     fails(directory.path(), &format!("snapshot export {SNAPSHOT} --posts no/p"), &["cannot create no/p"]);
     check(directory.path(), &format!("snapshot export {SNAPSHOT} --posts - --follows -"), 2, "");
-    let refused = ["there is no archive", "archive.redb", "--without-archive"];
+    let refused = ["with the older posts does not exist", "archive.redb", "--without-archive"];
     fails(directory.path(), &format!("snapshot export {COMPRESSED}"), &refused);
-    fails(directory.path(), &format!("snapshot export {SNAPSHOT} --archive none"), &["there is no archive none"]);
+    fails(
+        directory.path(),
+        &format!("snapshot export {SNAPSHOT} --archive none"),
+        &["the archive none with the older posts does not exist"],
+    );
     check(directory.path(), &format!("snapshot export {SNAPSHOT} --archive none --without-archive"), 2, "");
     let without = run(directory.path(), &format!("snapshot export {COMPRESSED} --without-archive"));
     assert!(without.code == 0 && without.err.contains("NOT exported"), "{}", without.err);
@@ -147,7 +151,7 @@ fn a_snapshot_is_exported_and_nothing_is_written_over() {
 }
 
 #[test]
-fn damage_to_a_snapshot_is_found_and_nothing_of_it_is_exported() {
+fn a_damaged_snapshot_is_detected_and_not_exported() {
     let whole = fs::read(folder_of("v1").join(SNAPSHOT)).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mut damaged = Vec::new();
@@ -175,7 +179,7 @@ fn damage_to_a_snapshot_is_found_and_nothing_of_it_is_exported() {
 }
 
 #[test]
-fn records_that_do_not_fit_each_other_are_named() {
+fn inconsistent_records_are_named() {
     let (directory, header) =
         (tempfile::tempdir().unwrap(), SnapshotHeader { sequence: Sequence(3), taken_at: UnixMicros(0) });
     let files = DiskFiles::open(directory.path()).unwrap();
@@ -188,9 +192,9 @@ fn records_that_do_not_fit_each_other_are_named() {
         posts: vec![0; 16].into(),
     };
     for (twice, through, why) in [
-        (true, 3, "at byte 32: record 2 of this block of sources: source ann stands in it twice"),
-        (false, 3, "at byte 62: record 1 of this block of inboxes: it is of source 7, which is not there"),
-        (false, 2, "fewer than the 3"),
+        (true, 3, "at byte 32: record 2 of this block of sources: source ann is stored twice"),
+        (false, 3, "at byte 62: record 1 of this block of inboxes: its source 7 does not exist"),
+        (false, 2, "before its sequence 3"),
     ] {
         let mut writer = SnapshotWriter::begin(&files, header, false).unwrap();
         (0..1 + usize::from(twice)).for_each(|_| writer.record(Section::Sources, &source).unwrap());
@@ -201,11 +205,15 @@ fn records_that_do_not_fit_each_other_are_named() {
         fails(directory.path(), &format!("snapshot verify {name}"), &[&name, why]);
     }
     fs::copy(folder_of("v1").join(SNAPSHOT), directory.path().join(&name)).unwrap();
-    fails(directory.path(), &format!("snapshot verify {name}"), &["its header says event 9, and its name another"]);
+    fails(
+        directory.path(),
+        &format!("snapshot verify {name}"),
+        &["its header names event 9, and its file name another"],
+    );
 }
 
 #[test]
-fn what_is_no_such_file_is_told_by_every_tool() {
+fn every_tool_refuses_files_of_another_kind() {
     let directory = copied();
     let path = directory.path();
     fs::write(path.join("foreign"), "x".repeat(100)).unwrap();
@@ -221,7 +229,7 @@ fn what_is_no_such_file_is_told_by_every_tool() {
     for command in ["snapshot inspect", "snapshot verify", "snapshot export"] {
         fails(path, &format!("{command} missing"), &["cannot read missing", "No such file"]);
         fails(path, &format!("{command} folder"), &["folder has no snapshot"]);
-        fails(path, &format!("{command} foreign"), &["foreign is no Tidewire snapshot"]);
+        fails(path, &format!("{command} foreign"), &["foreign is not a Tidewire snapshot"]);
         fails(path, &format!("{command} empty"), &["empty is damaged at byte 0: it is shorter than a header"]);
         fails(path, &format!("{command} {SNAPSHOT}"), &[SNAPSHOT, "format 9", "up to 4"]);
         check(path, command, 2, "");
@@ -229,9 +237,9 @@ fn what_is_no_such_file_is_told_by_every_tool() {
     for command in ["journal inspect", "journal verify"] {
         fails(path, &format!("{command} missing"), &["cannot read missing", "No such file"]);
         fails(path, &format!("{command} folder"), &["folder has no journal segment"]);
-        fails(path, &format!("{command} foreign"), &["foreign is no Tidewire journal segment"]);
-        fails(path, &format!("{command} empty"), &["empty is no Tidewire journal segment"]);
-        fails(path, &format!("{command} {SNAPSHOT}"), &["is no Tidewire journal segment"]);
+        fails(path, &format!("{command} foreign"), &["foreign is not a Tidewire journal segment"]);
+        fails(path, &format!("{command} empty"), &["empty is not a Tidewire journal segment"]);
+        fails(path, &format!("{command} {SNAPSHOT}"), &["is not a Tidewire journal segment"]);
         fails(path, &format!("{command} {JOURNAL}"), &[JOURNAL, "format 9", "up to 2"]);
         check(path, command, 2, "");
     }
@@ -297,7 +305,7 @@ fn in_segments() -> (TempDir, Vec<String>) {
 }
 
 #[test]
-fn torn_damaged_and_missing_parts_of_a_journal_are_told_apart() {
+fn torn_damaged_and_missing_parts_of_a_journal_are_distinguished() {
     let (directory, segments) = in_segments();
     let path = directory.path();
     assert!(segments.len() >= 3, "{segments:?}");
@@ -324,7 +332,7 @@ fn torn_damaged_and_missing_parts_of_a_journal_are_told_apart() {
 
     fs::rename(path.join(&segments[1]), path.join("away")).unwrap();
     let missing = segment::parse_name(&segments[1]).unwrap();
-    fails(path, "journal verify .", &[&format!("events {missing} to"), "are in no journal segment"]);
+    fails(path, "journal verify .", &[&format!("events {missing} to"), "no journal segment before"]);
     let inspected = run(path, "journal inspect .");
     assert_eq!((inspected.code, inspected.out.contains(&format!("events {missing} to"))), (1, true));
     fs::rename(path.join("away"), path.join(&segments[1])).unwrap();
@@ -332,15 +340,15 @@ fn torn_damaged_and_missing_parts_of_a_journal_are_told_apart() {
 
     // Without its beginning it is whole only beside a snapshot of what is gone.
     fs::remove_file(path.join(&segments[0])).unwrap();
-    fails(path, "journal verify .", &["events 1 to", "are in no journal segment"]);
+    fails(path, "journal verify .", &["events 1 to", "no journal segment before"]);
     fs::copy(folder_of("v1").join(SNAPSHOT), path.join(SNAPSHOT)).unwrap();
     assert_eq!(run(path, "journal verify .").code, 0);
     fs::rename(path.join(SNAPSHOT), path.join(snapshot::name(Sequence(11)))).unwrap();
-    fails(path, "journal verify .", &["the journal ends at event 10", "saw event 11"]);
+    fails(path, "journal verify .", &["the journal ends at event 10", "contains event 11"]);
 }
 
 #[tokio::test]
-async fn tools_read_beside_a_server_and_leave_no_trace_but_an_import_is_refused() {
+async fn tools_can_read_the_directory_of_a_running_server_and_imports_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let engine = open(path);
@@ -371,7 +379,7 @@ async fn tools_read_beside_a_server_and_leave_no_trace_but_an_import_is_refused(
 }
 
 #[test]
-fn an_import_names_the_lines_it_refuses_and_heeds_the_limits_it_is_given() {
+fn an_import_names_refused_lines_and_respects_the_given_limits() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     fs::write(path.join("posts"), "{\"author\":\"ann\",\"body\":1}\n{\"author\":\"\"}\n").unwrap();

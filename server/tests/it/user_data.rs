@@ -46,7 +46,7 @@ fn ids(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn it_has_what_the_user_wrote_follows_chose_and_read() {
+fn user_data_includes_posts_follows_preferences_and_markers() {
     let server = Server::start(EngineConfig::default());
     for path in ["ann/following/bob", "ann/following/tag:Größe", "cas/following/ann", "dan/following/ann"] {
         put(&server, &path.replace("Größe", "Gr%C3%B6%C3%9Fe"));
@@ -101,7 +101,7 @@ fn it_has_what_the_user_wrote_follows_chose_and_read() {
 }
 
 #[test]
-fn whoever_has_nothing_stored_is_unknown_and_a_revocation_alone_is_something() {
+fn users_without_data_are_unknown_and_a_revocation_counts_as_data() {
     let server = Server::start(EngineConfig::default());
     publish(&server, &json!({"author": "ann", "body": 1, "tags": ["tea"]}));
     for (user, code) in [("nobody", "unknown_source"), ("tag:tea", "unknown_source"), ("a%20b", "invalid_path")] {
@@ -116,7 +116,7 @@ fn whoever_has_nothing_stored_is_unknown_and_a_revocation_alone_is_something() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_has_each_follower_and_each_post_once_however_many_there_are_and_wherever_they_are() {
+async fn user_data_has_each_follower_and_each_post_exactly_once() {
     const MANY: u64 = 2_500;
     let directory = tempfile::tempdir().unwrap();
     let config = EngineConfig { outbox_posts: some(2), ..patient() };
@@ -164,7 +164,7 @@ async fn with_many_posts() -> Server {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_it_slowly_keeps_no_operator_from_other_work_and_gives_the_memory_back() {
+async fn a_slow_download_of_user_data_blocks_no_operation_and_releases_its_memory() {
     let server = with_many_posts().await;
     let reserved = || server.get("/v1/stats").json()["admission"]["response_bytes"]["under_way"].as_u64().unwrap();
     let slow: Vec<_> = (0..=OPERATIONS_MAX).map(|_| begin(&server, "GET")).collect();
@@ -175,7 +175,7 @@ async fn who_takes_it_slowly_keeps_no_operator_from_other_work_and_gives_the_mem
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_head_alone_reads_no_further_and_an_erasure_meanwhile_leaves_no_whole_object() {
+async fn a_head_request_reads_no_user_data_and_an_erasure_truncates_the_download() {
     let server = with_many_posts().await;
     let (mut stream, status) = begin(&server, "HEAD");
     assert_eq!(status, "HTTP/1.1 200");
@@ -194,7 +194,7 @@ async fn the_head_alone_reads_no_further_and_an_erasure_meanwhile_leaves_no_whol
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn posts_that_are_lost_are_named_and_an_archive_that_fails_ends_the_answer_within_the_object() {
+async fn lost_posts_are_named_and_an_archive_failure_truncates_the_download() {
     let archive = Arc::new(FaultyArchive::<MemoryArchive>::default());
     let of_engine = Arc::clone(&archive) as Arc<dyn Archive>;
     let config = EngineConfig { outbox_posts: some(2), ..patient() };

@@ -179,7 +179,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(64) as u32))]
 
     #[test]
-    fn a_cut_off_node_never_owns_what_another_owns_and_all_is_well_after_the_last_fault(
+    fn partitions_have_at_most_one_owner_and_the_cluster_recovers_after_the_last_fault(
         faults in prop::collection::vec((fault(), 1..12usize, 0..4usize), 0..25),
     ) {
         let mut simulation = Simulation::new();
@@ -217,7 +217,7 @@ proptest! {
 }
 
 #[test]
-fn a_node_that_reads_too_slowly_is_removed_and_comes_back() {
+fn a_node_that_reads_too_slowly_is_removed_and_rejoins() {
     for (is_sequencer, reads_max) in (0..LOAD).flat_map(|reads_max| [(false, reads_max), (true, reads_max)]) {
         let mut simulation = Simulation::new();
         (0..40).for_each(|_| simulation.tick(1));
@@ -250,7 +250,7 @@ fn a_node_that_reads_too_slowly_is_removed_and_comes_back() {
 }
 
 #[test]
-fn publishing_waits_for_a_member_that_is_behind_and_one_that_stays_behind_is_removed_until_it_has_caught_up() {
+fn publishing_waits_for_a_lagging_member_until_it_catches_up_or_is_removed() {
     let mut simulation = Simulation::new();
     (0..40).for_each(|_| simulation.tick(1));
     let sequencer = simulation.nodes.iter().position(|node| node.membership.sequencer() == Some(&node.me)).unwrap();
@@ -329,7 +329,7 @@ fn a_sequencer_that_left_before_this_node_started_is_replaced_at_once() {
 }
 
 #[test]
-fn after_a_claim_members_start_afresh_and_others_join_when_they_have_said_that_they_have_caught_up() {
+fn after_a_claim_lag_is_reset_and_nodes_join_after_a_heartbeat_without_lag() {
     let mut simulation = Simulation::new();
     (0..40).for_each(|_| simulation.tick(1));
     let sequencer = simulation.nodes.iter().position(|node| node.membership.sequencer() == Some(&node.me)).unwrap();
@@ -371,7 +371,7 @@ fn after_a_claim_members_start_afresh_and_others_join_when_they_have_said_that_t
 }
 
 #[test]
-fn a_node_that_has_read_none_of_its_own_beats_says_for_how_long() {
+fn a_heartbeat_reports_how_long_the_node_has_not_read_its_own_heartbeats() {
     let mut node = Simulation::new().node(0, 1);
     node.failure_detector.set_ready();
     let mut beat_at = |seconds| match node
@@ -388,7 +388,7 @@ fn a_node_that_has_read_none_of_its_own_beats_says_for_how_long() {
 }
 
 #[test]
-fn a_node_that_is_silent_is_shown_with_the_time_since_it_was_heard_and_one_that_hears_nothing_is_not_ready() {
+fn a_silent_node_is_shown_with_its_silence_and_a_cut_off_node_is_not_ready() {
     let clock = Arc::new(ManualClock::new(UnixMicros(0)));
     let view = ClusterState::new("node-0".parse().unwrap(), clock.clone(), SESSION);
     let mut simulation = Simulation::new();
@@ -422,7 +422,7 @@ fn a_node_that_is_silent_is_shown_with_the_time_since_it_was_heard_and_one_that_
 }
 
 #[test]
-fn a_node_that_goes_is_shown_for_an_hour_or_until_it_comes_back() {
+fn a_node_that_left_is_shown_for_an_hour_or_until_it_returns() {
     let clock = Arc::new(ManualClock::new(UnixMicros(0)));
     let view = ClusterState::new("node-0".parse().unwrap(), clock.clone(), SESSION);
     let mut simulation = Simulation::new();

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_stands_twice_in_one_object_is_found_however_it_is_written() {
+    fn a_duplicate_name_in_one_object_is_found_in_every_spelling() {
         for (json, expected) in [
             (r#"{"a":1,"a":2}"#, Some(("a", 7))),
             (r#"{"a":1,"\u0061":2}"#, Some(("a", 7))),
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_where_it_is_shown() {
+    fn a_long_name_is_truncated_in_messages() {
         let long = "ä".repeat(1_000);
         let (shown, _) = repeated(&format!(r#"{{"{long}":1,"{long}":2}}"#)).first.unwrap();
         assert_eq!(shown.chars().count(), SHOWN_CHARS_MAX);
     }
 
     #[test]
-    fn names_are_compared_few_times_however_many_there_are() {
+    fn names_are_compared_in_linearithmic_time() {
         const NAMES: usize = 8_192;
         let members = |name: &dyn Fn(usize) -> usize| {
             let members: Vec<_> = (0..NAMES).map(|nth| format!("\"{:x}\":1", name(nth))).collect();

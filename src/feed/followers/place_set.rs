@@ -211,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_sorted_set(
+        fn a_place_set_agrees_with_a_sorted_set(
             ops in prop::collection::vec(op(), 0..60),
             jumps in prop::collection::vec(prop_oneof![0..3_000u32, Just(u32::MAX)], 0..40),
         ) {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_in_ascending_order_fill_their_runs() {
+    fn ascending_numbers_fill_their_runs() {
         let mut set = PlaceSet::default();
         (0..2_560).for_each(|number| assert!(set.insert(number * 70_000)));
         assert!(set.runs.iter().all(|run| run.len() == RUN_MAX));

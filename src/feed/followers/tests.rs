@@ -68,7 +68,7 @@ fn sliced(
 }
 
 #[test]
-fn a_follower_takes_four_bytes_for_its_place_and_four_for_its_age_however_scattered_it_is() {
+fn a_follower_uses_four_bytes_for_its_place_and_four_for_its_age() {
     let sharding = Sharding::new(2);
     for (count, step, most) in [(200, 1, 4.5), (200, 131_072, 4.5), (6_000, 1, 8.5), (6_000, 100_003, 8.5)] {
         let slots: BTreeSet<u32> = (0..count).map(|nth| nth * step).collect();
@@ -129,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(64) as u32))]
 
     #[test]
-    fn slices_meet_every_active_follower_once(
+    fn slices_include_every_active_follower_once(
         followers in prop::collection::btree_set(0..500u32, 0..300),
         active in prop::collection::btree_set(0..500u32, 0..300),
         shards in 1..5usize,
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn they_are_the_edges_that_were_made_and_not_removed(
+    fn followers_agree_with_a_map_of_edges(
         ops in prop::collection::vec(op(), 0..40),
         shards in 1..4usize,
     ) {

@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_a_sorted_map_of_any_instants(ops in prop::collection::vec(op(), 0..120)) {
+        fn edge_columns_agree_with_a_sorted_map(ops in prop::collection::vec(op(), 0..120)) {
             let (mut columns, mut model) = (EdgeColumns::default(), BTreeMap::new());
             for op in ops {
                 let (Op::Insert(source, _) | Op::SetSince(source, _) | Op::Remove(source)) = op;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_takes_four_bytes_and_those_of_its_age() {
+    fn an_edge_uses_four_bytes_and_a_variable_length_age() {
         let mut columns = EdgeColumns::default();
         // The first edge has no age, a day is 5 bytes, and nine years are 6.
         for (nth, (age, bytes)) in [(0, 5), (86_400_000_000, 19), (280_000_000_000_000, 31)].into_iter().enumerate() {

@@ -102,7 +102,7 @@ fn times(page: &Page<()>) -> Vec<i64> {
 }
 
 #[test]
-fn a_page_goes_on_below_the_floor_without_a_gap() {
+fn a_page_continues_below_the_floor_without_a_gap() {
     let mut world = World::new(2);
     (1..=9).for_each(|time| world.publish((time % 3) as usize, at(time, time as u64)));
     assert!(world.inbox.floor() > Position::MIN);
@@ -154,7 +154,7 @@ fn a_post_that_arrives_while_a_page_is_built_does_not_count_as_received() {
 }
 
 #[test]
-fn the_last_page_says_that_nothing_is_older_even_when_it_is_full() {
+fn the_last_page_has_no_next_cursor_even_when_it_is_full() {
     let mut world = World::new(10);
     (1..=4).for_each(|time| world.publish(0, at(time, 0)));
     let page = world.page(Range::Newest, 4, &mut Filter::default());
@@ -162,7 +162,7 @@ fn the_last_page_says_that_nothing_is_older_even_when_it_is_full() {
 }
 
 #[test]
-fn filtered_entries_are_replaced_and_gone_ones_reported() {
+fn filtered_entries_are_replaced_and_deleted_ones_reported() {
     let mut world = World::new(10);
     (1..=8).for_each(|time| world.publish(0, at(time, time as u64)));
     let mut view = Filter { hidden: [8, 6].into(), gone: [7].into() };
@@ -172,7 +172,7 @@ fn filtered_entries_are_replaced_and_gone_ones_reported() {
 }
 
 #[test]
-fn a_scan_whose_budget_is_spent_says_where_to_go_on() {
+fn a_scan_that_exhausts_its_budget_returns_where_to_continue() {
     let mut world = World { units_max: 4 * 200, ..World::new(100) };
     (1..=20).for_each(|time| world.publish((time % 3) as usize, at(time, time as u64)));
     let mut view = Filter { hidden: (3..=18).collect(), gone: BTreeSet::new() };
@@ -201,7 +201,7 @@ fn a_scan_whose_budget_is_spent_says_where_to_go_on() {
 }
 
 #[test]
-fn what_cannot_be_read_in_time_is_named_and_the_rest_is_served() {
+fn late_sources_are_named_and_other_posts_are_served() {
     let mut world = World::new(10);
     (1..=6).for_each(|time| world.publish((time % 3) as usize, at(time, time as u64)));
     world.archived_counts.pulls_left = Some(Cell::new(0));
@@ -210,7 +210,7 @@ fn what_cannot_be_read_in_time_is_named_and_the_rest_is_served() {
 }
 
 #[test]
-fn a_feed_without_entries_has_no_newest_and_a_spent_budget_does_not_hide_it() {
+fn a_feed_without_entries_has_no_newest_even_if_the_budget_is_exhausted() {
     let mut world = World::new(10);
     (1..=4).for_each(|time| world.publish(0, at(time, time as u64)));
     let mut hidden = Filter { hidden: (1..=4).collect(), gone: BTreeSet::new() };
@@ -226,7 +226,7 @@ fn a_feed_without_entries_has_no_newest_and_a_spent_budget_does_not_hide_it() {
 
 proptest! {
     #[test]
-    fn reading_on_comes_to_an_end_whatever_is_late_for_ever_and_however_small_the_budget(
+    fn paging_terminates_with_late_sources_and_small_budgets(
         posts in prop::collection::vec((0..3usize, 0..30i64), 0..60),
         hidden in prop::collection::btree_set(0..60u64, 0..40),
         late in prop::collection::btree_set((0..3_u32).prop_map(SourceSlot), 0..=3),
@@ -266,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn paging_either_way_meets_everything_that_shows_once(
+    fn paging_in_either_direction_meets_every_visible_post_once(
         posts in prop::collection::vec((0..3usize, 0..30i64), 0..120),
         hidden in prop::collection::btree_set(0..120u64, 0..40),
         gone in prop::collection::btree_set(0..120u64, 0..20),

@@ -13,7 +13,7 @@ fn post(draft: &Draft) -> Post {
 }
 
 #[test]
-fn a_post_is_encoded_with_its_body_as_it_came() {
+fn a_post_is_encoded_with_its_body_unchanged() {
     let mut draft = draft(r#" {"b": 1.0,"a":"\u00e9"} "#);
     assert_eq!(
         post(&draft).json(),
@@ -33,18 +33,18 @@ fn a_post_is_encoded_with_its_body_as_it_came() {
 }
 
 #[test]
-fn hiding_is_no_edit() {
+fn hiding_a_post_does_not_count_as_an_edit() {
     let post = post(&draft("1")).edited(None, Some(true), UnixMicros(5));
     assert_eq!((post.hidden, post.edited_at, post.body()), (true, None, "1"));
 }
 
 #[test]
-fn an_author_called_like_a_tag_prefix_gets_no_tags() {
+fn an_author_named_like_a_tag_prefix_has_no_tags() {
     assert!(!post(&draft("1")).json().contains("tags"));
 }
 
 #[test]
-fn a_post_has_its_external_id_however_it_changes_and_17_bytes_more_than_its_length() {
+fn a_post_keeps_its_external_id_which_adds_17_bytes_to_its_length() {
     let external = "urn:isbn:0451450523";
     let plain = draft(r#"{"external_id":"of its body"}"#);
     let with = post(&Draft { external_id: ExternalId::new(external).ok(), ..plain.clone() });
@@ -60,7 +60,7 @@ fn a_post_has_its_external_id_however_it_changes_and_17_bytes_more_than_its_leng
 }
 
 #[test]
-fn fingerprints_tell_fields_apart() {
+fn fingerprints_distinguish_fields() {
     let plain = draft("1");
     let mut variants = vec![plain.clone(), draft("2")];
     variants.push(Draft { kind: Kind::Ad, ..plain.clone() });

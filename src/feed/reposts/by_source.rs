@@ -273,7 +273,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(
+        fn reposts_by_source_agree_with_a_set(
             ops in prop::collection::vec((0..20u32, 0..200i64, 0..4u8), 0..1_500),
             sources in 1..20u32,
         ) {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_in_any_order_write_few_rows() {
+    fn inserts_in_any_order_of_sources_write_few_rows() {
         for sources in [500, 1 << 30] {
             let (mut set, mut random) = (BySource::default(), fastrand::Rng::with_seed(7));
             ROWS_WRITTEN.set(0);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repost_takes_few_bytes() {
+    fn a_repost_uses_few_bytes() {
         let bytes = |id: &mut dyn FnMut(i64) -> u64| {
             let (mut set, mut random) = (BySource::default(), fastrand::Rng::with_seed(7));
             for time in (0..50_000).map(|nth| 1_763_700_000_000_000 + nth * 50_000) {

@@ -258,7 +258,7 @@ mod tests {
     const NOVEMBER: i64 = 1_763_700_000_000_000;
 
     #[test]
-    fn what_can_be_told_from_the_time_takes_no_bytes() {
+    fn id_bits_derived_from_the_time_use_no_bytes() {
         let gaps = |micros: i64| (0..32).map(move |nth| NOVEMBER + nth * micros + nth % 7);
         let minted = |time: i64| at(time, (time as u64) << 12);
         assert_eq!(row_bytes_of(&gaps(1_000).map(minted).collect::<Vec<_>>()), 2);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_as_far_apart_as_can_be_are_exact() {
+    fn keys_at_maximum_distance_are_exact() {
         let extremes =
             [Position::MIN, at(i64::MIN, u64::MAX), at(-1, 0), at(0, u64::MAX), at(1, 1 << 63), Position::MAX];
         assert_eq!(row_bytes_of(&extremes), 16);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_fits_moves_the_others_aside_and_one_that_does_not_widens_them() {
+    fn a_key_that_fits_is_inserted_in_place_and_a_wider_one_widens_all_rows() {
         let keys = [10, 20, 30].map(|time| at(time, 5));
         let mut run = Packed::of(keys[0], &keys);
         run.insert(keys[0], 1, at(15, 5));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_keys_that_are_gone_make_room_for_others() {
+    fn removed_keys_free_their_rows() {
         let mut run = Packed::of(at(0, 5), &[at(0, 5)]);
         for time in 1..1_000 {
             run.insert(at(0, 5), 1, at(time, 5));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn zigzag_keeps_small_differences_small() {
+    fn zigzag_encodes_small_differences_as_small_numbers() {
         for (difference, number) in [(0, 0), (-1, 1), (1, 2), (i64::MAX, u64::MAX - 1), (i64::MIN, u64::MAX)] {
             assert_eq!(zigzag(difference.cast_unsigned()), number);
             assert_eq!(unzigzag(number), difference.cast_unsigned());

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn posts_are_told_apart_by_the_magnitude_of_their_audience() {
+    fn posts_are_grouped_by_the_magnitude_of_their_audience() {
         let now = Instant::now();
         let mut latency = FanoutLatency::new(now);
         for followers in [0, 1, 9, 10, 99, 100, 999, 1_000, 9_999, 10_000, 99_999, 100_000, 1_000_000, u64::MAX] {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_in_microseconds_and_true_within_a_hundredth() {
+    fn quantiles_are_in_microseconds_with_one_percent_precision() {
         let now = Instant::now();
         let mut latency = FanoutLatency::new(now);
         for took_us in 1..=1_000 {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_than_can_be_told_counts_as_that_long() {
+    fn latencies_above_the_maximum_count_as_the_maximum() {
         let now = Instant::now();
         let mut latency = FanoutLatency::new(now);
         latency.record(now, FANOUT_LATENCY_MAX * 100, 1);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_this_window_and_the_one_before() {
+    fn figures_cover_the_current_and_the_previous_window() {
         let began = Instant::now();
         let mut latency = FanoutLatency::new(began);
         let window = FANOUT_LATENCY_WINDOW;

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_on_counts_until_it_is_delivered() {
+    fn a_fanout_counts_until_it_is_delivered() {
         let open = OpenFanouts::default();
         let posts = [post(1, 1, 100), post(2, 1, 100), post(3, 2, 5)];
         posts.into_iter().for_each(|post| open.begin(post));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_that_is_delivered_twice_is_open_until_both_are_done() {
+    fn a_post_with_two_fanouts_is_open_until_both_end() {
         let open = OpenFanouts::default();
         open.begin(post(1, 1, 10));
         open.begin(post(1, 1, 12));

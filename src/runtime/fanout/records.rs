@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_counts_once_it_is_cut_and_once_it_is_delivered() {
+    fn a_slice_counts_when_it_is_cut_and_when_it_is_delivered() {
         let records = FanoutRecords::default();
         let mut progress = Progress::new(begin(&records, 5), Instant::now());
         progress.note_cut(10);

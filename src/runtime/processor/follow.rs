@@ -159,7 +159,9 @@ impl<J: Journal> CommandProcessor<J> {
     fn start(&self, edge: &NewEdge, source: Option<&Source>) -> Result<Option<Position>, Error> {
         let (Some(backfill), Some(source)) = (edge.backfill, source) else { return Ok(None) };
         if backfill > BACKFILL_MAX {
-            let what = format!("a backfill of {backfill} posts is more than the {BACKFILL_MAX} allowed, short of all");
+            let what = format!(
+                "a backfill of {backfill} posts is more than the {BACKFILL_MAX} allowed; omit it to request all"
+            );
             return Err(Error::InvalidDraft { what });
         }
         let newest = self.newest(source, backfill.max(1))?;

@@ -32,7 +32,7 @@ impl<J: Journal> CommandProcessor<J> {
     /// Returns the event for a decision, or None if it changes nothing.
     fn validate_choice(&mut self, reader: SourceId, choice: PreferenceChange) -> Result<Option<Event>, Error> {
         if !reader.is_user() {
-            return Err(Error::NotAUser { id: reader, action: "decide about a feed" });
+            return Err(Error::NotAUser { id: reader, action: "set preferences" });
         }
         let known = self.machine.world().sources.get(&reader);
         let is_first = known.as_ref().is_none_or(|reader| reader.own_preferences().is_none());

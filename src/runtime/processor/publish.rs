@@ -72,7 +72,7 @@ impl<J: Journal> CommandProcessor<J> {
                 }
             }
             if [draft.repost_of, draft.reply_to].contains(&Some(id)) {
-                return Err(Error::InvalidDraft { what: "a post cannot repeat or answer itself".to_owned() });
+                return Err(Error::InvalidDraft { what: "a post cannot repost or answer itself".to_owned() });
             }
         }
         let now = self.logical_clock.now();
@@ -142,7 +142,7 @@ impl<J: Journal> CommandProcessor<J> {
                 .and_then(|post| post.repost_of);
         }
         if draft.origin.is_some() && draft.origin == draft.id {
-            return Err(Error::InvalidDraft { what: "a post cannot repeat what repeats it".to_owned() });
+            return Err(Error::InvalidDraft { what: "a post cannot repost one of its own reposts".to_owned() });
         }
         if let Some(id) = draft.reply_to {
             draft.answered = self.find(id).map(|post| post.author().id.clone());

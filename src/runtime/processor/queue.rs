@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_bounded_by_their_number_and_by_what_they_hold() {
+    fn commands_are_bounded_by_number_and_bytes() {
         let of_one = publish(100).bytes();
         let (sender, receiver) = queue(3, 2 * of_one);
         assert!(sender.try_send(publish(100)).is_ok() && sender.try_send(publish(100)).is_ok());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_of_commands_that_nobody_takes_any_more_are_answered() {
+    fn callers_of_abandoned_commands_receive_an_answer() {
         for _ in 0..200 {
             let (sender, receiver) = queue(1_000, 1 << 20);
             let sends = std::thread::spawn(move || {

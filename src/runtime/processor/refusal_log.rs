@@ -81,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn probes_have_pauses() {
+    fn probes_are_spaced_by_pauses() {
         let mut log = RefusalLog::default();
         let is_due = [7_000, 7_001, 7_999, 8_000, 8_001, 9_000].map(|ms| log.is_probe_due(Duration::from_millis(ms)));
         assert_eq!(is_due, [true, false, false, true, false, true]);
     }
 
     #[test]
-    fn the_reasons_that_others_see_are_the_codes_of_the_errors_that_callers_get() {
+    fn published_refusal_reasons_equal_the_error_codes() {
         let text = String::new;
         let errors = [Error::DiskFull(text()), Error::OutOfFiles(text()), Error::JournalFailed(text())];
         assert_eq!(errors.map(|error| error.code()), WriteRefusal::ALL.map(WriteRefusal::code));

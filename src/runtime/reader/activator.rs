@@ -242,7 +242,7 @@ mod tests {
     use crate::clock::ManualClock;
 
     #[test]
-    fn time_that_a_clock_leaps_over_makes_nobody_idle() {
+    fn clock_jumps_do_not_count_as_idle_time() {
         let clock = ManualClock::new(UnixMicros(1_000));
         let mut idleness = Idleness::begin(&clock);
         clock.advance(Duration::from_secs(3_600));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_page_of_an_awake_reader_whom_nobody_watches_is_read_directly() {
+    async fn only_pages_of_awake_unwatched_readers_are_read_directly() {
         let engine = engine().await;
         publish(&engine, 0..3).await;
         let direct = || engine.shared().counters.direct_pages.get();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_source_whose_posts_are_pulled_from_now_on_is_in_the_next_page() {
+    async fn a_source_that_switches_to_pull_is_on_the_next_page() {
         let threshold = NonZeroU64::new(1).unwrap();
         let policy = CelebrityPolicy::Above(threshold);
         let engine = Engine::start(EngineConfig { celebrity: policy, ..config() });
@@ -201,7 +201,7 @@ mod tests {
 
     /// Many posts are muted, so the copied positions do not fill the page.
     #[tokio::test]
-    async fn a_page_that_needs_more_than_was_copied_is_built_by_the_actor() {
+    async fn a_page_that_exceeds_the_inbox_copy_is_built_by_the_actor() {
         let engine = engine().await;
         engine.follow(vec![NewEdge::new(id("ann"), id("cas"))]).await.unwrap();
         publish(&engine, 0..15).await;
@@ -217,7 +217,7 @@ mod tests {
 
     /// Due deliveries leave direct reads a share of the time; the actor builds all other pages.
     #[tokio::test]
-    async fn while_couriers_are_busy_pages_come_in_both_ways() {
+    async fn while_couriers_are_busy_pages_are_read_directly_and_by_actors() {
         let engine = engine().await;
         publish(&engine, 0..3).await;
         let due = OpenFanout {
@@ -242,7 +242,7 @@ mod tests {
 
     /// Copies overlap with deliveries, evictions, sleep and crashes. A page is never wrong: it has the newest posts without a gap.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn pages_beside_deliveries_sleep_and_crashes_have_no_gap() {
+    async fn pages_concurrent_with_deliveries_sleep_and_crashes_have_no_gap() {
         let engine = engine().await;
         beside_everything(&engine, |page, _| (0..20).map(|nth| page[0].saturating_sub(nth)).collect()).await;
         engine.shutdown();
@@ -251,7 +251,7 @@ mod tests {
     /// A page may contain or lack posts that are published while it is built; its token treats them as new. It has all
     /// others.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn pages_beside_changes_of_route_have_all_that_was_published_before() {
+    async fn pages_concurrent_with_route_changes_have_all_earlier_posts() {
         let often = CostModel { refresh_ns: 0, change_period: Duration::ZERO, ..CostModel::default() };
         // The route changes at every post.
         let celebrity = CelebrityPolicy::ByCost(CostModel { advantage_percent: 0, posts_per_comparison: 1, ..often });
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_reads_page_after_page_lets_others_run() {
+    async fn a_task_that_reads_pages_in_a_loop_yields_to_others() {
         let engine = engine().await;
         publish(&engine, 0..3).await;
         page(&engine).await;

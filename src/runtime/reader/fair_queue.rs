@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_two_turns_is_the_oldest_ones_and_the_other_goes_round_by_crowds() {
+    fn turns_alternate_between_the_oldest_request_and_round_robin_over_flows() {
         for (waiting, expected) in [
             (&[('a', 1), ('a', 2), ('a', 3)][..], "a1 a2 a3 "),
             (&[('a', 1), ('a', 2), ('a', 3), ('a', 4), ('b', 1), ('b', 2)], "a1 a2 a3 b1 a4 b2 "),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_beside_a_huge_crowd_waits_for_few_of_it() {
+    fn a_request_beside_a_huge_flow_waits_for_few_others() {
         let flow: Vec<_> = (0..10_000).map(|nth| ('a', nth)).chain([('b', 0)]).collect();
         let mut queue = full_queue(&flow);
         let before = std::iter::from_fn(|| release_and_grant(&mut queue)).take_while(|(flow, _)| *flow == 'a').count();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_who_come_without_end_the_oldest_waits_for_twice_as_many_as_were_there() {
+    fn under_endless_arrivals_the_oldest_request_waits_for_a_bounded_number() {
         let mut queue = full_queue(&[('a', 0); 100]);
         queue.waiting_max = usize::MAX;
         queue.enqueue('a', ('a', 1)).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_free_only_while_nobody_waits_for_it() {
+    fn a_permit_is_free_only_while_no_request_waits() {
         let mut queue = full_queue(&[('a', 1), ('b', 2)]);
         assert_eq!(queue.enqueue('c', ('c', 3)), Err(('c', 3)), "the capacity is two");
         assert_eq!(queue.grant_next(), None, "it is not free");

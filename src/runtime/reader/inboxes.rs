@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_first_drops_what_is_too_old() {
+    fn a_copy_first_drops_expired_posts() {
         let inboxes = inboxes(9);
         for time in 1..=5 {
             inboxes.deliver(at(time, 1), None, &[READER], |_| {});
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_copied_for_who_is_asleep_or_watched_or_while_the_stripe_is_locked() {
+    fn inboxes_that_are_closed_watched_or_locked_are_not_copied() {
         let (inboxes, other_stripe) = (inboxes(9), READER + STRIPE_READERS as u32);
         inboxes.open(other_stripe, NonZeroUsize::MIN);
         assert!(copy(&inboxes, 9).is_some());

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readers_that_wait_to_be_woken_are_counted_until_they_are() {
+    async fn readers_that_wait_for_activation_are_counted_until_they_are_awake() {
         let engine = engine().await;
         engine.feed(&id("ann"), NEWEST).await.unwrap();
         let ((begins, begun), (let_go, until)) = (oneshot::channel(), std::sync::mpsc::channel());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_comes_beside_a_crowd_does_not_wait_for_all_of_it() {
+    async fn a_read_beside_a_crowd_waits_for_few_of_its_reads() {
         let engine = engine().await;
         engine.follow(vec![NewEdge::new(id("dan"), id("eve"))]).await.unwrap();
         let mut permits = take_permits(&engine);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_reads_wait_than_there_is_room_for_and_those_given_up_take_no_turn() {
+    async fn waiting_reads_are_limited_and_abandoned_reads_use_no_permit() {
         let engine = engine().await;
         let permits = take_permits(&engine);
         let (read_scheduler, ann) =
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_turn_of_a_read_that_crashes_its_actor_is_passed_on() {
+    async fn the_permit_of_a_read_that_crashes_its_actor_is_released() {
         let engine = engine().await;
         engine.feed(&id("ann"), NEWEST).await.unwrap();
         let mut permits = take_permits(&engine);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_turns_of_reads_that_are_refused_are_passed_on() {
+    async fn permits_of_refused_reads_are_released() {
         let engine = engine().await;
         let (ann, now) = (source(&engine, "ann"), engine.shared().clock.now());
         (0..USER_PANICS_MAX).for_each(|_| engine.shared().directory.crashed(ann.slot, now));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_reader_whom_many_ask_for_without_end_does_not_keep_the_shard_from_others() {
+    async fn endless_reads_of_one_reader_do_not_starve_others_on_the_shard() {
         let engine = engine().await;
         engine.feed(&id("cas"), NEWEST).await.unwrap();
         let mut reads = JoinSet::new();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reads_that_wait_are_answered_when_the_engine_ends() {
+    async fn waiting_reads_are_answered_when_the_engine_stops() {
         let engine = engine().await;
         let permits = take_permits(&engine);
         let mut reads = JoinSet::new();

@@ -300,7 +300,7 @@ mod tests {
     /// Ann unfollows the only source she follows, reads her feed, and follows it again before her actor handles
     /// either invalidation. At that time the actor finds no difference from the events it has sent.
     #[tokio::test]
-    async fn a_page_of_a_watched_reader_who_follows_nobody_for_a_moment_does_not_stay() {
+    async fn a_page_read_during_a_short_unfollow_does_not_stay_on_the_client() {
         let engine = Engine::start(EngineConfig { shards: NonZeroUsize::MIN, ..EngineConfig::default() });
         let edge = NewEdge::new(id("ann"), id("bob"));
         engine.follow(vec![edge.clone()]).await.unwrap();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crashed_actor_is_rebuilt_by_the_next_read_and_left_alone_after_many() {
+    async fn a_crashed_actor_is_rebuilt_by_the_next_read_and_quarantined_after_many_crashes() {
         let engine = Engine::start(EngineConfig::default());
         let edge = |follower: &str| NewEdge::new(id(follower), id("bob"));
         engine.follow(vec![edge("ann"), edge("cas")]).await.unwrap();

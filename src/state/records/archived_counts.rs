@@ -77,7 +77,7 @@ impl StateMachine {
     /// Fails if the source is unknown.
     pub fn restore_archived_counts(&mut self, record: &ArchivedCountsRecord) -> Result<(), InvalidRecordError> {
         if record.source as usize >= self.world().sources.len() {
-            return invalid(format!("the counts of source {} are of nobody", record.source));
+            return invalid(format!("the source {} of archived counts does not exist", record.source));
         }
         if self.world().archive().is_some_and(|archive| !archive.counts_outboxes()) {
             let counts = ArchivedCounts {

@@ -96,7 +96,7 @@ impl StateMachine {
         let at: Vec<Position> = unpack_positions(&record.at).collect();
         let fit = [(record.sources.len(), 4), (record.authors.len(), 4), (record.at.len(), 16)];
         if fit.iter().any(|(bytes, each)| *bytes != each * at.len()) {
-            return invalid(format!("the columns of the reposts of {} are of different length", record.of));
+            return invalid(format!("the columns of the reposts of {} have different lengths", record.of));
         }
         let known = self.world().sources.len();
         let repost = |nth: usize| Repost {

@@ -90,7 +90,7 @@ impl StateMachine {
         let before = self.world().sources.len();
         let source = self.world().sources.intern(&record.id);
         if source.slot.0 as usize != before {
-            return invalid(format!("source {} stands in it twice", record.id));
+            return invalid(format!("source {} is stored twice", record.id));
         }
         record.last_seen.into_iter().for_each(|at| source.seen(at));
         if !record.late.is_empty() || record.late_forgotten.is_some() {

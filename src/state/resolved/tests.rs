@@ -78,7 +78,7 @@ fn body(stored: Option<Stored>) -> Option<String> {
 }
 
 #[test]
-fn only_what_memory_does_not_have_is_needed() {
+fn only_posts_and_outboxes_missing_in_memory_are_looked_up() {
     let (world, _writer) = archived_world(9);
     for (id, is_needed) in [(1, true), (7, true), (8, false), (9, false), (10, false), (u64::MAX, false)] {
         let mut needs = Needs::default();
@@ -93,7 +93,7 @@ fn only_what_memory_does_not_have_is_needed() {
 }
 
 #[test]
-fn what_changes_after_it_was_looked_up_stays_in_memory_until_it_is_judged() {
+fn posts_that_change_after_their_lookup_stay_in_memory_until_the_command_is_judged() {
     let (world, mut machine) = archived_world(9);
     let resolved = look_up(&world, &[1, 2, 3, 5_000], None);
     let found = |id| resolved.stored(&world, PostId(id));
@@ -113,7 +113,7 @@ fn what_changes_after_it_was_looked_up_stays_in_memory_until_it_is_judged() {
 }
 
 #[test]
-fn an_id_that_was_free_and_is_published_meanwhile_is_found() {
+fn a_post_published_after_the_lookup_of_its_free_id_is_found() {
     let (world, mut machine) = archived_world(9);
     // More larger ids than are listed one by one.
     let many = 700..701 + LARGEST_IDS_MAX as i64;
@@ -129,7 +129,7 @@ fn an_id_that_was_free_and_is_published_meanwhile_is_found() {
 }
 
 #[test]
-fn a_post_that_is_archived_after_its_look_up_is_needed_again() {
+fn a_post_archived_after_its_lookup_is_looked_up_again() {
     let (world, mut machine) = archived_world(9);
     let mut resolved = look_up(&world, &[9], Some(2));
     assert_eq!(newest(&world, &resolved, 2), Some(vec![9, 8]));
@@ -143,7 +143,7 @@ fn a_post_that_is_archived_after_its_look_up_is_needed_again() {
 }
 
 #[test]
-fn the_newest_posts_are_those_of_the_moment_in_which_they_are_judged() {
+fn the_newest_posts_are_those_at_the_time_of_judging() {
     let (world, mut machine) = archived_world(20);
     let resolved = look_up(&world, &[5, 6], Some(10));
     assert_eq!(newest(&world, &resolved, 10), Some((11..=20).rev().collect()));
@@ -172,7 +172,7 @@ fn the_newest_posts_are_those_of_the_moment_in_which_they_are_judged() {
 }
 
 #[test]
-fn an_outbox_that_is_held_without_end_leaves_memory_and_has_to_be_looked_up_again() {
+fn an_outbox_held_too_long_leaves_memory_and_is_looked_up_again() {
     let (world, mut machine) = archived_world(20);
     let resolved = look_up(&world, &[], Some(10));
     let in_memory = || world.sources.get(&ann()).unwrap().outbox().in_memory();

@@ -21,7 +21,7 @@ fn interned(sources: &Sources, count: usize) -> Vec<Arc<Source>> {
 }
 
 #[test]
-fn a_flow_key_is_whom_most_follow_until_the_reader_follows_others() {
+fn the_flow_key_of_a_reader_is_its_most_followed_source_until_its_follows_change() {
     let sources = Sources::default();
     let [ann, few, many, more] = ["ann", "few", "many", "more"].map(|id| sources.intern(&SourceId::new(id).unwrap()));
     assert_eq!(ann.flow_key(&sources), ann.slot, "of nobody's");
@@ -42,7 +42,7 @@ fn a_flow_key_is_whom_most_follow_until_the_reader_follows_others() {
 }
 
 #[test]
-fn sources_are_found_by_their_ids_until_they_are_erased() {
+fn sources_are_found_by_id_until_they_are_erased() {
     let sources = Sources::default();
     let all = interned(&sources, 10_000);
     assert!(all.iter().all(|source| sources.get(&source.id).unwrap().slot == source.slot));
@@ -74,7 +74,7 @@ fn the_bytes_of_the_graph_are_those_of_all_sources_and_edges() {
 }
 
 #[test]
-fn outboxes_and_preferences_are_counted_by_a_sample() {
+fn bytes_of_outboxes_and_preferences_are_estimated_by_a_sample() {
     let sources = Sources::default();
     let all = interned(&sources, 3 * SOURCES_SAMPLE_MAX + 7);
     all.iter()
@@ -85,7 +85,7 @@ fn outboxes_and_preferences_are_counted_by_a_sample() {
 }
 
 #[test]
-fn a_source_that_only_follows_is_small() {
+fn a_source_that_only_follows_uses_few_bytes() {
     assert!(size_of::<Source>() <= 80, "with the counts of its `Arc`, {} bytes take 96", size_of::<Source>());
     assert!(size_of::<Following>() <= 48, "with the counts of its `Arc`, {} bytes take 64", size_of::<Following>());
 }

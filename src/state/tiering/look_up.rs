@@ -56,7 +56,7 @@ impl World {
             }
             edit = now;
         }
-        let why = format!("post {id} was edited again and again while it was read");
+        let why = format!("post {id} was edited repeatedly while it was read");
         Err(ArchiveError::Unavailable { place: archive.place(), why })
     }
 

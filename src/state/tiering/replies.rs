@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_leaves_memory_with_its_author_although_few_answer_the_same_post() {
+    fn a_reply_is_archived_with_the_outbox_of_its_author_even_in_a_short_thread() {
         let (world, mut machine) = world();
         // Each of the two posts has so many replies that its outbox archives the oldest ones by itself too.
         reply(&mut machine, 1..=11);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_whose_author_alone_was_archived_leaves_memory_in_the_next_round() {
+    fn a_reply_archived_only_for_its_author_leaves_memory_in_the_next_round() {
         let (world, mut machine) = world();
         reply(&mut machine, 1..=5);
         let mut round = machine.collect_tiering(Sequence(1));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_on_a_page_that_cannot_be_written_do_not_disturb_further_rounds() {
+    fn replies_on_an_unwritable_page_do_not_disturb_later_rounds() {
         let (world, mut machine) = world();
         let damaged = vec![SourceId::replies_to(PostId(100))];
         let archive = FaultyArchive::new(MemoryArchive::default(), Plan { damaged, ..Plan::default() });
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_does_not_show_replies_of_an_earlier_version_that_the_archive_has_without_the_post_that_they_answer() {
+    fn a_node_omits_archived_replies_of_earlier_versions_without_their_thread() {
         let restored = |archive: Arc<dyn Archive>| {
             let (earlier, mut machine) = world();
             reply(&mut machine, 1..=1);

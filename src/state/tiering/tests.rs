@@ -45,7 +45,7 @@ fn has(world: &World, source: &str, time: i64) -> bool {
 }
 
 #[test]
-fn a_post_that_a_snapshot_has_in_one_of_its_outboxes_only_is_placed_in_the_others_by_replay() {
+fn replay_adds_a_post_to_outboxes_that_the_snapshot_lacks() {
     let (world, mut machine) = world(10, usize::MAX);
     let event = published(7, "ann", Some("tea"));
     let Event::Published { position, draft, .. } = &event else { unreachable!() };
@@ -62,7 +62,7 @@ fn a_post_that_a_snapshot_has_in_one_of_its_outboxes_only_is_placed_in_the_other
 }
 
 #[test]
-fn what_is_edited_while_it_is_being_written_is_written_again() {
+fn a_post_edited_during_a_write_is_written_again() {
     let (world, mut machine) = world(1, usize::MAX);
     (1..=4).for_each(|time| drop(machine.apply(&published(time, "ann", None))));
     assert!(machine.is_tiering_due());
@@ -94,7 +94,7 @@ fn the_tombstone_of_an_id_that_had_no_post_is_written_to_the_archive_once() {
 }
 
 #[test]
-fn beyond_the_byte_budget_the_oldest_posts_go_and_not_those_of_small_sources() {
+fn above_the_byte_budget_the_oldest_posts_leave_memory_of_any_source() {
     let (world, mut machine) = world(1_000, 50_000);
     (0..400).for_each(|time| drop(machine.apply(&published(time, &format!("a{}", time % 4), None))));
     (400..440).for_each(|time| drop(machine.apply(&published(time, &format!("b{time}"), None))));
@@ -111,7 +111,7 @@ fn beyond_the_byte_budget_the_oldest_posts_go_and_not_those_of_small_sources() {
 }
 
 #[test]
-fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
+fn a_snapshot_far_above_the_memory_limit_is_loaded_within_the_limit() {
     const LIMIT: usize = 70_000;
     let archive: Arc<dyn Archive> = Arc::new(MemoryArchive::default());
     let limits = TieringLimits { outbox_posts: 10_000, posts_bytes: LIMIT / 8 * 7 };
@@ -159,7 +159,7 @@ fn a_snapshot_that_holds_far_more_than_memory_may_is_loaded_within_the_limit() {
 }
 
 #[test]
-fn of_a_round_that_meets_damaged_pages_all_else_is_written_by_a_bounded_number_of_writes() {
+fn a_round_with_damaged_pages_writes_all_other_sources_in_few_writes() {
     for (damaged, rounds_max) in [(0, 1), (1, 1), (40, 12)] {
         let (world, mut machine) = world(1, usize::MAX);
         (0..1_200).for_each(|time| drop(machine.apply(&published(time, &format!("a{}", time % 400), None))));
@@ -184,7 +184,7 @@ fn of_a_round_that_meets_damaged_pages_all_else_is_written_by_a_bounded_number_o
 }
 
 #[test]
-fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_its_tombstone() {
+fn sources_above_the_held_back_limit_are_retried_and_deletions_get_tombstones() {
     let (world, mut machine) = world(1, usize::MAX);
     (0..HELD_BACK_SOURCES_MAX as u32).for_each(|slot| assert!(world.held_back.insert(SourceSlot(slot + 1_000_000))));
     (1..=4).for_each(|time| drop(machine.apply(&published(time, "ann", None))));
@@ -203,7 +203,7 @@ fn more_sources_than_may_be_held_back_are_tried_again_and_what_is_deleted_gets_i
 }
 
 #[test]
-fn a_node_that_has_not_judged_edits_and_deletions_keeps_them_for_posts_that_only_the_archive_has() {
+fn a_replica_keeps_edits_and_deletions_of_posts_that_only_the_archive_has() {
     let store = MemoryArchive::ordered();
     let limits = TieringLimits { outbox_posts: 4, posts_bytes: usize::MAX };
     let archive: Arc<dyn Archive> = Arc::new(ReplicatedArchive::new(Arc::new(store)).unwrap());

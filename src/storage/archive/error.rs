@@ -9,7 +9,7 @@ use crate::storage::files::is_full;
 #[non_exhaustive]
 pub enum ArchiveError {
     /// The file is not an archive.
-    #[error("{place} is no archive: {why}; move it away or name another file")]
+    #[error("{place} is not an archive: {why}; move it away or name another file")]
     NotAnArchive {
         /// The place of the archive: the path of its file, or its address.
         place: String,
@@ -18,7 +18,7 @@ pub enum ArchiveError {
     },
     /// A newer version wrote the file.
     #[error(
-        "the archive {place} has format {found}, and this version knows formats up to {known}; \
+        "the archive {place} has format {found}, and this version reads formats up to {known}; \
         open it with the version that wrote it or a newer one"
     )]
     NewerFormat {
@@ -55,7 +55,7 @@ pub enum ArchiveError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// A store that needs a one-time preparation was not prepared, or not completely.
-    #[error("the archive {place} is not prepared: {missing}; \"tidewire archive init\" creates what is missing")]
+    #[error("the archive {place} is not prepared: {missing}; \"tidewire archive init\" creates it")]
     Unprepared {
         /// The address of the archive.
         place: String,

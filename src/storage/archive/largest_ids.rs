@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_there_before_an_id_was_noted() {
+    fn no_id_may_exist_before_one_was_noted() {
         let largest = LargestIds::default();
         largest.note([]);
         assert!(largest.is_empty() && !largest.may_have(PostId(0)) && !largest.may_have(PostId(u64::MAX)));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn some_odd_huge_ids_do_not_make_a_read_of_every_new_id() {
+    fn a_few_huge_ids_do_not_cause_a_read_for_every_new_id() {
         let odd = (0..100).map(|nth| u64::MAX - 7 * nth);
         let largest = noted(odd.clone().chain(0..MANY));
         for id in MANY..2 * MANY {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn no_order_hides_an_id() {
+    fn ids_are_found_in_any_order_of_insertion() {
         let shuffled: Vec<u64> = (0..MANY).map(|nth| nth * 7_919 % MANY * 2).collect();
         for ids in [shuffled, (0..MANY).map(|id| 2 * id).collect(), (0..MANY).rev().map(|id| 2 * id).collect()] {
             let largest = noted(ids.clone());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_restored_answers_alike() {
+    fn restored_largest_ids_give_the_same_answers() {
         for ids in [0, 5, MANY] {
             let largest = noted(0..ids);
             let (known, others) = largest.parts();

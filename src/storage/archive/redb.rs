@@ -270,7 +270,7 @@ impl Archive for RedbArchive {
 fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T, ArchiveError>) -> Result<T, ArchiveError> {
     panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|cause| {
         let what = match cause.downcast_ref() {
-            Some(DamagedPage { offset_bytes }) => format!("the page at byte {offset_bytes} is not what was written"),
+            Some(DamagedPage { offset_bytes }) => format!("the page at byte {offset_bytes} has a wrong checksum"),
             None => "a page of it is invalid".to_owned(),
         };
         Err(ArchiveError::Damaged { place: path.display().to_string(), what })
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_persisted_survives_a_crash() {
+    fn persisted_batches_survive_a_crash() {
         let disk = Disk::new();
         let archive = disk.open();
         assert_eq!(batches(&disk.killed().1), 0);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_takes_no_more_than_was_written_since_the_last_persist() {
+    fn a_crash_loses_only_writes_since_the_last_persist() {
         let disk = Disk::new();
         let archive = disk.open();
         (0..10).for_each(|nth| archive.write(&batch(nth)).unwrap());
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_in_order_keeps_everything() {
+    fn an_orderly_close_keeps_everything() {
         let disk = Disk::new();
         (0..3).for_each(|nth| disk.open().write(&batch(nth)).unwrap());
         assert_eq!(batches(&disk.open()), 3);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_no_version_writes_are_errors() {
+    fn invalid_rows_are_errors() {
         let neither = |bytes| format!("a post of {bytes} bytes is neither post nor tombstone");
         for (value, what) in [(vec![], neither(0)), (vec![2, 3, 4], neither(3)), (vec![0, 1], neither(2))] {
             let archive = Disk::new().open();
@@ -440,7 +440,7 @@ mod tests {
         for (id, archived_counts, what) in [
             (&b"ann"[..], archived_counts(8, 2), "the counts of an outbox hold an invalid number"),
             (b"ann", archived_counts(7, 1), "the counts of an outbox hold an invalid number"),
-            (b"\xff", archived_counts(8, 1), "the source id of the counts of an outbox is no text"),
+            (b"\xff", archived_counts(8, 1), "the source id of the counts of an outbox is not text"),
             (
                 b"",
                 archived_counts(8, 1),
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_makes_no_sense_is_an_error() {
+    fn an_invalid_page_is_an_error() {
         const PAGE_BYTES: usize = 4096;
         let disk = Disk::new();
         let archive = disk.open();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_fails_leaves_nothing() {
+    fn a_failed_batch_has_no_effect() {
         let archive = Disk::new().open();
         let uncounted = OutboxKey::of(&source("bob")).at(Push, at(1, 1)).to_vec();
         raw(&archive, |to| drop(to.open_table(layout::OUTBOXES).unwrap().insert(uncounted.as_slice(), ()).unwrap()));

@@ -206,7 +206,7 @@ impl ReplicatedArchive {
         if after <= before.max(bytes_max) {
             return Ok(());
         }
-        let why = format!("it does not have edits of {before} bytes yet, and at most {bytes_max} may wait for it");
+        let why = format!("it lacks edits of {before} bytes, and at most {bytes_max} may wait for it");
         Err(ArchiveError::Unavailable { place: self.archive.place(), why })
     }
 
@@ -355,7 +355,7 @@ impl ReplicatedArchive {
         match state.progress >= through {
             true => Ok(()),
             false => {
-                let why = format!("it has come to record {}, and record {through} is needed", state.progress);
+                let why = format!("it has reached record {}, and record {through} is needed", state.progress);
                 Err(ArchiveError::Unavailable { place: self.archive.place(), why })
             }
         }

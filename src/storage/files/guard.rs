@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_its_owners_alone() {
+    fn created_files_and_directories_are_private() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("a/b");
         create_directories(&directory).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_others_could_read_are_closed_to_them_and_the_directory_is_warned_of() {
+    fn readable_files_are_made_private_and_the_directory_mode_causes_a_warning() {
         let place = tempfile::tempdir().unwrap();
         let path = |name: &str| place.path().join(name);
         let ours = [
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_directories_and_links_are_refused_without_waiting_for_them() {
+    fn pipes_directories_and_links_are_refused_without_blocking() {
         let place = tempfile::tempdir().unwrap();
         let path = |name| place.path().join(name);
         fs::write(path("file"), "1").unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_refused_by_the_opening_itself_and_so_is_one_that_takes_the_place_of_a_file_just_then() {
+    fn a_symbolic_link_is_refused_atomically_when_it_is_opened() {
         let place = tempfile::tempdir().unwrap();
         let path = |name| place.path().join(name);
         fs::write(path("secret"), "secret").unwrap();

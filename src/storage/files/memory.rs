@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_synced_survives_and_what_is_not_may_go_torn() {
+    fn synced_bytes_survive_a_power_loss_and_unsynced_ones_may_be_torn() {
         let (mut lost, mut torn, mut whole, mut nameless) = (0, 0, 0, 0);
         for seed in 0..400 {
             let files = MemoryFiles::default();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_takes_what_fits_and_room_made_is_room() {
+    fn a_full_disk_stores_the_bytes_that_fit_and_freed_space_is_usable() {
         let files = MemoryFiles::default();
         files.limit(Some(6));
         let file = files.create("a").unwrap();

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_wait_see_each_step_of_the_mark_and_miss_none() {
+    fn waiting_threads_notice_every_step_of_the_mark() {
         const LAST: u64 = 20_000;
         let mark = Arc::new(CommittedMark::default());
         let waiting = [1, 2, 3].map(|_| {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_without_a_step() {
+    fn a_wait_times_out_without_a_step() {
         let mark = CommittedMark::default();
         mark.publish(Sequence(4));
         for (wanted, wait) in [(1, 60_000), (4, 60_000), (5, 0), (5, 1)] {

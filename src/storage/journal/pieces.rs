@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn any_part_of_a_journal_is_a_journal() {
+    fn any_range_of_a_journal_is_a_valid_journal() {
         let files = journal();
         assert!(segments(&files).unwrap().len() > 2);
         for after in 0..20 {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_events_have_the_same_bytes_wherever_they_lie() {
+    fn equal_events_have_equal_bytes_in_any_segment() {
         let files = journal();
         let all = pieces(&files, 0, 20).unwrap();
         let copied = MemoryFiles::default();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_damaged_is_named() {
+    fn missing_and_damaged_events_are_named() {
         let refused = |files: &MemoryFiles| pieces(files, 3, 20).unwrap_err().to_string();
         let names: Vec<_> = segments(&journal()).unwrap();
         let files = journal();

@@ -115,7 +115,7 @@ impl Pass {
         match open_loss {
             Some(lost) => lost.until = Some(until),
             None => {
-                let reason = "they are in no segment".to_owned();
+                let reason = "no segment contains them".to_owned();
                 self.read.lost.push(Lost { from, until: Some(until), place, reason });
             }
         }

@@ -88,7 +88,7 @@ mod tests {
     use crate::storage::files::memory::MemoryFiles;
 
     #[test]
-    fn a_probe_finds_room_for_as_many_bytes_as_are_asked_for_and_leaves_no_file() {
+    fn a_probe_checks_for_the_requested_bytes_and_leaves_no_file() {
         let files = MemoryFiles::default();
         files.put("other", vec![7; 10]);
         for (bytes, most, is_found) in [

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_writer_waits_for_a_sync_that_is_late_and_for_no_other() {
+    fn the_writer_waits_only_for_a_late_sync() {
         let (state, clock, let_go) = written();
         thread::scope(|scope| {
             let syncing = scope.spawn(|| state.sync());

@@ -95,7 +95,7 @@ impl CopiedLog {
 
 impl SharedLog for CopiedLog {
     fn writer(&self) -> Result<Box<dyn LogWriter>, LogError> {
-        Err(LogError::Setup(format!("{} has copied records, and takes no others", self.place())))
+        Err(LogError::Setup(format!("{} has copied records, and accepts no others", self.place())))
     }
 
     fn to_read(&self) -> Arc<dyn ReadLog> {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn copied_records_are_a_log_of_the_same_records_from_any_of_them_on() {
+    fn copied_records_form_a_log_that_can_be_read_from_any_record() {
         // Two of the large records fill a piece.
         let content = |nth: u8| vec![nth; if nth.is_multiple_of(2) { 6 << 20 } else { 3 }];
         let log = log((0..9).map(content));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_the_log_has_deleted_are_not_copied() {
+    fn copying_deleted_records_fails() {
         let log = log((0..9u8).map(|nth| vec![nth]));
         log.delete_before(Sequence(5));
         assert!(matches!(pieces(&log, 3, 9), Err(LogError::Deleted { .. })));

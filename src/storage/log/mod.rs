@@ -68,7 +68,7 @@ pub enum LogError {
         records: usize,
     },
     /// The record exceeds the size limit of the log.
-    #[error("a record of {bytes} bytes is larger than the log takes, {limit} bytes")]
+    #[error("a record of {bytes} bytes exceeds the limit of the log, {limit} bytes")]
     TooLarge {
         /// The size of the record.
         bytes: usize,
@@ -92,7 +92,7 @@ pub enum LogError {
         last: Sequence,
     },
     /// A record is not the one that was read in its place before: the log was replaced by another one.
-    #[error("record {sequence} of the log is not the one that was read before: it is another log")]
+    #[error("record {sequence} of the log is not the one that was read before: this is another log")]
     Replaced {
         /// The record that differs.
         sequence: Sequence,

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_log_that_does_not_answer_is_asked_again_and_not_for_ever() {
+    fn only_an_unavailable_log_is_retried_and_for_a_limited_time() {
         let unavailable = LogError::Unavailable("no answer".to_owned());
         let setup = LogError::Setup("another topic".to_owned());
         let (patient, impatient) = (3 * PAUSE, Duration::ZERO);

@@ -203,7 +203,7 @@ impl Case {
 }
 
 #[test]
-fn every_reader_sees_exactly_the_committed_records_in_order_whatever_fails() {
+fn every_reader_sees_exactly_the_committed_records_in_order_despite_faults() {
     let (mut delivered, mut refused, mut retained, mut deleted) = (0, 0, 0, 0);
     for seed in 0..300 {
         let random = &mut Rng::with_seed(seed);
@@ -222,7 +222,7 @@ fn every_reader_sees_exactly_the_committed_records_in_order_whatever_fails() {
 }
 
 #[test]
-fn readers_that_wait_follow_a_writer_while_segments_are_deleted() {
+fn waiting_readers_follow_a_writer_while_segments_are_deleted() {
     const LAST: u64 = 5_000;
     let files: Arc<dyn Files> = Arc::new(MemoryFiles::default());
     let log = FilesLog::create(Arc::clone(&files), 2_000);
@@ -272,7 +272,7 @@ fn readers_that_wait_follow_a_writer_while_segments_are_deleted() {
 }
 
 #[test]
-fn damage_is_named_with_its_file_its_byte_and_the_record_that_is_missing() {
+fn damage_is_reported_with_file_offset_and_missing_record() {
     type Change = fn(&mut Vec<u8>);
     let changes: [(Change, &str); 4] = [
         (|bytes| bytes[60] ^= 1, "24, where record 1 should be: the checksum of the frame's payload is wrong"),
@@ -302,7 +302,7 @@ fn damage_is_named_with_its_file_its_byte_and_the_record_that_is_missing() {
 }
 
 #[test]
-fn what_is_before_a_damaged_retained_segment_is_refused_once_a_reader_has_come_to_it() {
+fn records_before_a_damaged_retained_segment_are_refused_after_its_detection() {
     let files = MemoryFiles::default();
     let log = FilesLog::create(Arc::new(files.clone()), 200);
     let mut writer = log.writer().unwrap();

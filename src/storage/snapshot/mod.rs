@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_and_every_cut_is_noticed() {
+    fn every_flipped_byte_and_every_truncation_is_detected() {
         for compress in [false, true] {
             let (files, name) = written(compress);
             let whole = files.content(&name);
@@ -398,12 +398,12 @@ mod tests {
             let longer = files.copied();
             longer.tamper(&name, |bytes| bytes.push(0));
             let error = read(&longer, &name).unwrap_err().to_string();
-            assert!(error.contains(&format!("at byte {}: 1 bytes stand behind", whole.len())), "{error}");
+            assert!(error.contains(&format!("at byte {}: 1 bytes follow the end record", whole.len())), "{error}");
         }
     }
 
     #[test]
-    fn what_is_no_snapshot_or_a_later_one_is_told_apart() {
+    fn foreign_files_and_newer_formats_are_distinguished() {
         let (files, name) = written(false);
         files.tamper(&name, |bytes| bytes[0] = b'X');
         assert!(matches!(read(&files, &name), Err(StorageError::Foreign { .. })));

@@ -166,7 +166,7 @@ impl SnapshotReader {
         if self.next != self.file_bytes {
             self.at = self.next;
             let behind = self.file_bytes.saturating_sub(self.next);
-            return Err(self.bad(format!("{behind} bytes stand behind the end record, where nothing may")));
+            return Err(self.bad(format!("{behind} bytes follow the end record, which must be last")));
         }
         self.end = Some(end);
         Ok(None)
@@ -209,7 +209,7 @@ impl SnapshotReader {
             other => return Err(format!("no version compresses by method {other}")),
         };
         if raw.len() != raw_bytes {
-            return Err("a block has another length than it says".to_owned());
+            return Err("a block does not have its stated length".to_owned());
         }
         let stored_bytes = (BLOCK_HEADER_BYTES + stored_bytes) as u64;
         self.next += stored_bytes;

@@ -55,7 +55,7 @@ pub trait Checks {
 pub fn receive(files: &dyn Files, from: &mut dyn Read, checks: &dyn Checks) -> Result<(String, u64), ReceiveError> {
     let mut header = [0; SNAPSHOT_HEADER_BYTES_MAX];
     from.read_exact(&mut header).map_err(|cause| ReceiveError::Ended { bytes: 0, cause })?;
-    let unknown = || ReceiveError::Refused("it is no snapshot of a node, or a newer version wrote it".to_owned());
+    let unknown = || ReceiveError::Refused("it is not a snapshot of a node, or a newer version wrote it".to_owned());
     let (identity, sequence) = (parse_identity(&header).ok_or_else(unknown)?, super::sequence_in(&header));
     checks.header(identity, sequence).map_err(ReceiveError::Refused)?;
     let name = name(sequence);

@@ -49,22 +49,22 @@ macro_rules! archive_contract {
     ($(#[$attribute:meta])* $on:path) => {
         $crate::archive_contract! { @cases [$(#[$attribute])*] $on:
             a_post_is_found_until_it_is_replaced,
-            of_two_posts_under_one_id_the_later_stays,
-            any_id_and_any_bytes_can_be_kept,
-            it_is_empty_until_a_post_or_a_tombstone_is_written,
-            what_is_announced_is_read_as_ever,
-            parts_answer_in_order_within_their_span,
-            the_ends_of_time_are_in_order,
-            a_span_that_holds_nothing_answers_nothing,
+            the_later_of_two_posts_with_one_id_is_stored,
+            any_id_and_any_bytes_can_be_stored,
+            an_archive_is_empty_until_a_post_or_a_tombstone_is_written,
+            prefetched_reads_return_current_data,
+            reads_of_a_part_are_ordered_within_their_range,
+            extreme_times_are_ordered,
+            an_empty_range_has_no_entries,
             an_entry_is_placed_once_and_keeps_its_first_route,
-            a_removed_entry_is_gone_and_can_be_placed_again,
-            an_entry_placed_and_removed_in_one_batch_is_gone,
-            the_newest_archived_position_does_not_fall,
-            sources_do_not_mix,
-            each_outbox_may_read_the_archive_and_end_the_list,
+            a_removed_entry_can_be_placed_again,
+            an_entry_placed_and_removed_in_one_batch_is_absent,
+            the_newest_archived_position_never_decreases,
+            entries_of_different_sources_do_not_mix,
+            a_listing_of_outboxes_can_read_the_archive_and_end_early,
             readers_see_all_of_a_batch_or_none,
-            the_event_it_was_persisted_with_last_is_kept,
-            a_rewrite_takes_what_is_to_go_and_leaves_the_rest,
+            the_last_persisted_sequence_is_stored,
+            a_rewrite_removes_and_replaces_records_and_keeps_the_rest,
         }
     };
     (@cases $attributes:tt $on:path: $($case:ident,)*) => {
@@ -99,7 +99,7 @@ pub(crate) fn of_route(newest: Option<Position>, posts: u64) -> RouteCount {
     RouteCount { newest, posts }
 }
 
-pub fn a_rewrite_takes_what_is_to_go_and_leaves_the_rest(archive: &dyn Archive) -> Tested {
+pub fn a_rewrite_removes_and_replaces_records_and_keeps_the_rest(archive: &dyn Archive) -> Tested {
     archive.write(&posts([
         (1, post("goes")),
         (2, post("stays")),
@@ -148,14 +148,14 @@ pub fn a_post_is_found_until_it_is_replaced(archive: &dyn Archive) -> Tested {
     Ok(())
 }
 
-pub fn of_two_posts_under_one_id_the_later_stays(archive: &dyn Archive) -> Tested {
+pub fn the_later_of_two_posts_with_one_id_is_stored(archive: &dyn Archive) -> Tested {
     archive.write(&posts([(7, post("a")), (3, post("b")), (7, ArchivedRecord::Deleted), (3, post("c"))]))?;
     assert_eq!(archive.post(PostId(7))?, Some(ArchivedRecord::Deleted));
     assert_eq!(archive.post(PostId(3))?, Some(post("c")));
     Ok(())
 }
 
-pub fn any_id_and_any_bytes_can_be_kept(archive: &dyn Archive) -> Tested {
+pub fn any_id_and_any_bytes_can_be_stored(archive: &dyn Archive) -> Tested {
     let longest = ArchivedRecord::Post(vec![0; POST_BODY_BYTES_MAX]);
     let cases = [
         (0, post("")),
@@ -171,7 +171,7 @@ pub fn any_id_and_any_bytes_can_be_kept(archive: &dyn Archive) -> Tested {
     Ok(())
 }
 
-pub fn it_is_empty_until_a_post_or_a_tombstone_is_written(archive: &dyn Archive) -> Tested {
+pub fn an_archive_is_empty_until_a_post_or_a_tombstone_is_written(archive: &dyn Archive) -> Tested {
     archive.persist(Sequence(1))?;
     archive.write(&next_batch())?;
     archive.write(&placed([("ann", at(1, 1), Push)]))?;
@@ -181,7 +181,7 @@ pub fn it_is_empty_until_a_post_or_a_tombstone_is_written(archive: &dyn Archive)
     Ok(())
 }
 
-pub fn what_is_announced_is_read_as_ever(archive: &dyn Archive) -> Tested {
+pub fn prefetched_reads_return_current_data(archive: &dyn Archive) -> Tested {
     let ann = source("ann");
     let query = OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Older, max: 9 };
     let wanted = [Wanted::Post(PostId(1)), Wanted::Outbox(&ann, query), Wanted::Post(PostId(2))];
@@ -197,7 +197,7 @@ pub fn what_is_announced_is_read_as_ever(archive: &dyn Archive) -> Tested {
     Ok(())
 }
 
-pub fn parts_answer_in_order_within_their_span(archive: &dyn Archive) -> Tested {
+pub fn reads_of_a_part_are_ordered_within_their_range(archive: &dyn Archive) -> Tested {
     for time in [4, 1, 6, 3, 7, 2, 5] {
         let route = if time % 2 == 0 { Pull } else { Push };
         archive.write(&placed([("ann", at(time, 0), route)]))?;
@@ -219,7 +219,7 @@ pub fn parts_answer_in_order_within_their_span(archive: &dyn Archive) -> Tested 
     Ok(())
 }
 
-pub fn the_ends_of_time_are_in_order(archive: &dyn Archive) -> Tested {
+pub fn extreme_times_are_ordered(archive: &dyn Archive) -> Tested {
     let ascending = [at(i64::MIN, 1), at(-256, 0), at(-1, u64::MAX), at(0, 0), at(255, 1), at(256, 0), at(i64::MAX, 7)];
     let [a, b, c, d, e, f, g] = ascending;
     archive.write(&placed([d, g, b, a, f, c, e].map(|position| ("ann", position, Push))))?;
@@ -227,7 +227,7 @@ pub fn the_ends_of_time_are_in_order(archive: &dyn Archive) -> Tested {
     Ok(())
 }
 
-pub fn a_span_that_holds_nothing_answers_nothing(archive: &dyn Archive) -> Tested {
+pub fn an_empty_range_has_no_entries(archive: &dyn Archive) -> Tested {
     archive.write(&placed([("ann", at(5, 0), Push), ("ann", at(5, 1), Pull)]))?;
     for (above, below) in [
         (at(5, 0), at(5, 0)),
@@ -255,7 +255,7 @@ pub fn an_entry_is_placed_once_and_keeps_its_first_route(archive: &dyn Archive) 
     Ok(())
 }
 
-pub fn a_removed_entry_is_gone_and_can_be_placed_again(archive: &dyn Archive) -> Tested {
+pub fn a_removed_entry_can_be_placed_again(archive: &dyn Archive) -> Tested {
     archive.write(&removed([("ann", at(1, 1)), ("ann", at(1, 1))]))?;
     assert_counts(archive, []);
     archive.write(&placed([("ann", at(1, 1), Push), ("ann", at(2, 2), Pull)]))?;
@@ -268,7 +268,7 @@ pub fn a_removed_entry_is_gone_and_can_be_placed_again(archive: &dyn Archive) ->
     Ok(())
 }
 
-pub fn an_entry_placed_and_removed_in_one_batch_is_gone(archive: &dyn Archive) -> Tested {
+pub fn an_entry_placed_and_removed_in_one_batch_is_absent(archive: &dyn Archive) -> Tested {
     let both = Batch { removed: vec![(source("ann"), at(1, 1))], ..placed([("ann", at(1, 1), Pull)]) };
     archive.write(&both)?;
     archive.write(&both)?;
@@ -278,7 +278,7 @@ pub fn an_entry_placed_and_removed_in_one_batch_is_gone(archive: &dyn Archive) -
     Ok(())
 }
 
-pub fn the_newest_archived_position_does_not_fall(archive: &dyn Archive) -> Tested {
+pub fn the_newest_archived_position_never_decreases(archive: &dyn Archive) -> Tested {
     archive.write(&placed([("ann", at(9, 0), Push), ("ann", at(5, 0), Push)]))?;
     archive.write(&removed([("ann", at(9, 0))]))?;
     archive.write(&placed([("ann", at(7, 0), Push)]))?;
@@ -287,7 +287,7 @@ pub fn the_newest_archived_position_does_not_fall(archive: &dyn Archive) -> Test
     Ok(())
 }
 
-pub fn sources_do_not_mix(archive: &dyn Archive) -> Tested {
+pub fn entries_of_different_sources_do_not_mix(archive: &dyn Archive) -> Tested {
     let longest = format!("topic:{}", "x".repeat(NAME_BYTES_MAX));
     let ids = ["a", "a-", "aa", "ab", "b", "tag:a", &longest];
     for (time, id) in (0..).zip(ids) {
@@ -301,7 +301,7 @@ pub fn sources_do_not_mix(archive: &dyn Archive) -> Tested {
     Ok(())
 }
 
-pub fn each_outbox_may_read_the_archive_and_end_the_list(archive: &dyn Archive) -> Tested {
+pub fn a_listing_of_outboxes_can_read_the_archive_and_end_early(archive: &dyn Archive) -> Tested {
     archive.write(&placed([("ann", at(1, 1), Push), ("bob", at(2, 2), Pull)]))?;
     let mut listed = Vec::new();
     let ended = archive.each_outbox(&mut |source, counts| {
@@ -334,7 +334,7 @@ pub fn readers_see_all_of_a_batch_or_none(archive: &dyn Archive) -> Tested {
     })
 }
 
-pub fn the_event_it_was_persisted_with_last_is_kept(archive: &dyn Archive) -> Tested {
+pub fn the_last_persisted_sequence_is_stored(archive: &dyn Archive) -> Tested {
     assert_eq!(archive.through()?, Sequence(0));
     for through in [7, 9, u64::MAX].map(Sequence) {
         archive.persist(through)?;

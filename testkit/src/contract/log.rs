@@ -24,10 +24,10 @@ macro_rules! log_contract {
             a_reader_begins_after_any_sequence,
             readers_do_not_disturb_each_other,
             records_of_two_writers_keep_the_order_of_each,
-            a_read_that_waits_returns_when_a_record_arrives,
-            a_read_without_a_record_returns_nothing,
-            a_record_over_the_limit_is_refused_and_leaves_no_gap,
-            the_range_has_all_records,
+            a_waiting_read_returns_when_a_record_arrives,
+            a_read_without_new_records_returns_no_records,
+            a_record_above_the_size_limit_is_refused_and_leaves_no_gap,
+            the_range_covers_all_records,
             a_reader_after_the_end_is_refused,
         }
     };
@@ -141,7 +141,7 @@ pub fn records_of_two_writers_keep_the_order_of_each(log: &dyn SharedLog) {
     assert_eq!(texts, of_both.collect::<Vec<_>>());
 }
 
-pub fn a_read_that_waits_returns_when_a_record_arrives(log: &dyn SharedLog) {
+pub fn a_waiting_read_returns_when_a_record_arrives(log: &dyn SharedLog) {
     let mut writer = log.writer().unwrap();
     // A record may arrive before the reader waits for it, so this is repeated.
     for round in 0..50 {
@@ -158,7 +158,7 @@ pub fn a_read_that_waits_returns_when_a_record_arrives(log: &dyn SharedLog) {
     }
 }
 
-pub fn a_read_without_a_record_returns_nothing(log: &dyn SharedLog) {
+pub fn a_read_without_new_records_returns_no_records(log: &dyn SharedLog) {
     let mut reader = log.reader(Sequence(0)).unwrap();
     for wait in [Duration::ZERO, SHORT, Duration::ZERO] {
         assert_eq!(reader.read(wait), Ok(vec![]));
@@ -183,7 +183,7 @@ pub fn a_record_has_any_size_up_to_the_limit(log: &dyn SharedLog) {
     }
 }
 
-pub fn a_record_over_the_limit_is_refused_and_leaves_no_gap(log: &dyn SharedLog) {
+pub fn a_record_above_the_size_limit_is_refused_and_leaves_no_gap(log: &dyn SharedLog) {
     let mut writer = log.writer().unwrap();
     let refused = writer.append(vec![0; RECORD_BYTES_MAX + 1]);
     assert_eq!(refused, Err(LogError::TooLarge { bytes: RECORD_BYTES_MAX + 1, limit: RECORD_BYTES_MAX }));
@@ -191,7 +191,7 @@ pub fn a_record_over_the_limit_is_refused_and_leaves_no_gap(log: &dyn SharedLog)
     assert_numbered_after(0, &read(&mut *log.reader(Sequence(0)).unwrap(), 1));
 }
 
-pub fn the_range_has_all_records(log: &dyn SharedLog) {
+pub fn the_range_covers_all_records(log: &dyn SharedLog) {
     assert_eq!(log.range(), Ok(LogRange { first: Sequence(1), last: Sequence(0) }));
     for stored in [1, 2, 50] {
         let last = log.range().unwrap().last.0;

@@ -2,10 +2,10 @@
 //! from memory. Takeovers in the middle of a batch, restarts and replays lose and duplicate nothing.
 
 mod damage;
-mod door;
+mod live_events;
 mod pending_edits;
 mod refused;
-mod told;
+mod store_connection;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -40,20 +40,20 @@ use crate::cluster_nodes::{Node, SESSION, post};
 use crate::world::{above, edge, id, insist, patient, some};
 use crate::{DEADLINE, PageCount, eventually_async, seed};
 
-pub use damage::a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all_nodes_and_delays_no_other;
-use door::{Answers, Door};
-pub use pending_edits::the_sequencer_refuses_edits_of_old_posts_when_too_many_wait_for_the_archive;
+pub use damage::a_damaged_outbox_keeps_posts_of_its_source_in_memory_and_delays_no_other;
+pub use live_events::{
+    a_reused_name_of_an_erased_user_is_not_the_parent_of_old_replies,
+    archived_reposts_are_hidden_shown_and_deleted_on_all_nodes,
+    edits_of_a_partly_written_batch_survive_a_concurrent_erasure,
+    live_readers_on_all_nodes_receive_changes_of_archived_posts,
+    old_posts_are_archived_while_an_erasure_rewrites_the_archive,
+};
+pub use pending_edits::the_sequencer_refuses_edits_of_old_posts_when_too_many_are_pending;
 pub use refused::{
-    a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never,
-    a_log_that_ends_before_what_the_archive_has_is_refused, the_archive_of_another_cluster_is_refused,
+    a_cluster_has_an_archive_on_all_nodes_from_its_beginning_or_never,
+    a_log_that_ends_before_the_archived_events_is_refused, the_archive_of_another_cluster_is_refused,
 };
-pub use told::{
-    edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept,
-    old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
-    readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has,
-    reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
-    who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer,
-};
+use store_connection::{Answers, StoreConnection};
 
 /// Generates a test of nodes for each case, beside a new [`Store`] that `$new` creates; attributes apply to each test.
 #[macro_export]
@@ -61,20 +61,20 @@ macro_rules! shared_archive_contract {
     ($(#[$attribute:meta])* $new:path) => {
         $crate::shared_archive_contract! { @cases [$(#[$attribute])*] $new:
             old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all,
-            edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_them,
-            a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_do_no_harm,
-            nodes_start_from_snapshots_and_replay_what_the_archive_has_already,
-            a_cluster_has_an_archive_from_its_beginning_and_on_all_nodes_or_never,
-            a_log_that_ends_before_what_the_archive_has_is_refused,
+            edits_and_deletions_show_on_all_nodes_while_the_archive_delays_writes,
+            a_takeover_during_a_batch_and_late_writes_of_a_deposed_node_are_harmless,
+            nodes_start_from_snapshots_and_replay_archived_events,
+            a_cluster_has_an_archive_on_all_nodes_from_its_beginning_or_never,
+            a_log_that_ends_before_the_archived_events_is_refused,
             the_archive_of_another_cluster_is_refused,
-            an_erased_user_is_in_no_record_of_the_archive,
-            whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says,
-            readers_on_all_nodes_are_told_of_changes_of_posts_that_only_the_archive_has,
-            reposts_that_only_the_archive_has_are_hidden_shown_and_deleted_alike_on_all_nodes,
-            who_takes_the_name_of_an_erased_user_is_not_taken_for_the_one_whom_old_replies_answer,
-            old_posts_are_copied_while_an_erasure_reads_all_of_the_archive,
-            edits_that_an_erasure_overtakes_in_the_middle_of_a_batch_are_kept,
-            a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all_nodes_and_delays_no_other,
+            an_erasure_removes_the_user_from_every_record_of_the_archive,
+            all_nodes_agree_with_the_log_despite_faults_of_nodes_and_store_connections,
+            live_readers_on_all_nodes_receive_changes_of_archived_posts,
+            archived_reposts_are_hidden_shown_and_deleted_on_all_nodes,
+            a_reused_name_of_an_erased_user_is_not_the_parent_of_old_replies,
+            old_posts_are_archived_while_an_erasure_rewrites_the_archive,
+            edits_of_a_partly_written_batch_survive_a_concurrent_erasure,
+            a_damaged_outbox_keeps_posts_of_its_source_in_memory_and_delays_no_other,
         }
     };
     (@cases $attributes:tt $new:path: $($case:ident,)*) => {
@@ -106,12 +106,12 @@ const ALL: OutboxQuery =
 struct Member {
     node: Node,
     files: MemoryFiles,
-    door: Arc<Door>,
+    connection: Arc<StoreConnection>,
     celebrity: CelebrityPolicy,
 }
 
 /// Three nodes with one archive, and the expected body of each post; none if it was deleted.
-struct Town {
+struct TestCluster {
     log: MemoryLog,
     store: Store,
     /// The connection of the test to the archive.
@@ -127,7 +127,7 @@ fn start(
     log: &MemoryLog,
     name: &str,
     files: &MemoryFiles,
-    door: Option<&Arc<Door>>,
+    connection: Option<&Arc<StoreConnection>>,
     celebrity: CelebrityPolicy,
 ) -> Result<Node, JoinError> {
     let clock = Arc::new(SystemClock);
@@ -137,16 +137,16 @@ fn start(
     let config = EngineConfig { celebrity, outbox_posts: some(4), inbox_posts: some(10), ..patient() };
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
     let (progress, joined, peers) = (&RecoveryProgress::default(), Arc::clone(&view), &NoPeers);
-    let archive = door.map(|door| Arc::clone(door) as Arc<dyn Archive>);
+    let archive = connection.map(|connection| Arc::clone(connection) as Arc<dyn Archive>);
     let (engine, _) = Joining { config, log, options, view, storage, archive, peers, clock, progress }.run()?;
-    Ok(Node { engine, view: joined })
+    Ok(Node { engine, state: joined })
 }
 
 fn author(number: u64) -> String {
     format!("author-{}", number % AUTHORS)
 }
 
-impl Town {
+impl TestCluster {
     fn empty(store: Store) -> Self {
         let log = MemoryLog::default();
         bootstrap_log_with_archive(&log, 16, ClusterId(5)).unwrap();
@@ -155,14 +155,14 @@ impl Town {
     }
 
     async fn new(store: Store) -> Self {
-        let mut town = Self::empty(store);
+        let mut cluster = Self::empty(store);
         // Each node chooses other routes for the same posts.
         for (name, celebrity) in [("a", CelebrityPolicy::PushAll), ("b", CelebrityPolicy::PullAll), ("c", above(1))] {
-            town.add_with(name, celebrity);
+            cluster.add_with(name, celebrity);
         }
-        town.all_are_members().await;
-        town.follow_all().await;
-        town
+        cluster.all_are_members().await;
+        cluster.follow_all().await;
+        cluster
     }
 
     async fn follow_all(&self) {
@@ -171,24 +171,34 @@ impl Town {
     }
 
     /// Returns a connection of one more machine to the store.
-    fn door(&self) -> Arc<Door> {
+    fn connection(&self) -> Arc<StoreConnection> {
         let (store, identity) = ((self.store.open)(), Arc::clone(&self.identity));
         let cached = self.store.is_in_memory.then(Mutex::default);
         let (answers, changed, damaged) = (Mutex::default(), Condvar::new(), Arc::clone(&self.damaged));
         let (halves, rewrites_begun, rewrites) = Default::default();
-        Arc::new(Door { cached, store, identity, answers, damaged, changed, halves, rewrites_begun, rewrites })
+        Arc::new(StoreConnection {
+            cached,
+            store,
+            identity,
+            answers,
+            damaged,
+            changed,
+            halves,
+            rewrites_begun,
+            rewrites,
+        })
     }
 
     fn add_with(&mut self, name: &str, celebrity: CelebrityPolicy) {
-        let door = self.door();
+        let connection = self.connection();
         let files = MemoryFiles::default();
-        let node = start(&self.log, name, &files, Some(&door), celebrity).unwrap();
-        self.members.push(Member { node, files, door, celebrity });
+        let node = start(&self.log, name, &files, Some(&connection), celebrity).unwrap();
+        self.members.push(Member { node, files, connection, celebrity });
     }
 
     async fn all_are_members(&self) {
         let count = self.members.len();
-        let sees_all = |member: &Member| member.node.view.membership().members().count() == count;
+        let sees_all = |member: &Member| member.node.state.membership().members().count() == count;
         eventually_async("all are members", async || self.members.iter().all(sees_all)).await;
     }
 
@@ -233,16 +243,16 @@ impl Town {
     /// Shuts a node down, and starts it again from its directory.
     fn restart(&mut self, nth: usize) {
         let Member { node, files, celebrity, .. } = self.members.remove(nth);
-        let name = node.view.me().to_string();
+        let name = node.state.me().to_string();
         node.engine.shutdown();
-        let door = self.door();
-        let node = start(&self.log, &name, &files, Some(&door), celebrity).unwrap();
-        self.members.insert(nth, Member { node, files, door, celebrity });
+        let connection = self.connection();
+        let node = start(&self.log, &name, &files, Some(&connection), celebrity).unwrap();
+        self.members.insert(nth, Member { node, files, connection, celebrity });
     }
 
     async fn in_step(&self) {
         let applied = self.log.range().unwrap().last;
-        let is_there = |member: &Member| member.node.view.applied() >= applied;
+        let is_there = |member: &Member| member.node.state.applied() >= applied;
         eventually_async("all nodes apply the log", async || self.members.iter().all(is_there)).await;
         let is_delivered = |member: &Member| member.node.engine.shared().open_fanouts.is_empty();
         eventually_async("all posts are delivered", async || self.members.iter().all(is_delivered)).await;
@@ -269,7 +279,7 @@ impl Town {
     async fn check(&self) {
         self.in_step().await;
         for member in &self.members {
-            let name = member.node.view.me();
+            let name = member.node.state.me();
             assert_eq!(read_down(&member.node, None).await, self.live(), "the feed on node {name}");
             for nth in 0..AUTHORS {
                 let of_author: Vec<_> = self.live().into_iter().filter(|(number, _)| number % AUTHORS == nth).collect();
@@ -308,7 +318,7 @@ impl Town {
 
     fn shutdown(&self) {
         self.members.iter().for_each(|member| {
-            member.door.set(Answers::Always);
+            member.connection.set(Answers::Always);
             member.node.engine.shutdown();
         });
     }
@@ -334,174 +344,174 @@ async fn read_down(node: &Node, author: Option<&str>) -> Vec<(u64, &'static str)
 }
 
 pub async fn old_posts_leave_the_memory_of_all_nodes_and_are_shown_by_all(store: Store) {
-    let mut town = Town::new(store).await;
-    town.publish_up_to(60).await;
-    town.settle().await;
-    town.check().await;
+    let mut cluster = TestCluster::new(store).await;
+    cluster.publish_up_to(60).await;
+    cluster.settle().await;
+    cluster.check().await;
     // Only the archive has these posts, for all nodes except the one that judges the commands.
-    town.edit(5, "[5]").await;
-    town.edit(6, "[6]").await;
-    town.edit(6, "[66]").await;
-    town.delete(7).await;
-    town.check().await;
-    town.publish_up_to(90).await;
-    town.settle().await;
-    town.check().await;
-    town.check_archive().await;
+    cluster.edit(5, "[5]").await;
+    cluster.edit(6, "[6]").await;
+    cluster.edit(6, "[66]").await;
+    cluster.delete(7).await;
+    cluster.check().await;
+    cluster.publish_up_to(90).await;
+    cluster.settle().await;
+    cluster.check().await;
+    cluster.check_archive().await;
     let (mut entries, of) = (Vec::new(), id(&author(7)));
-    town.archive.positions(&of, ALL, &mut entries).unwrap();
+    cluster.archive.positions(&of, ALL, &mut entries).unwrap();
     assert!(!entries.is_empty() && entries.iter().all(|entry| entry.id != PostId(7)), "a deleted post has no entry");
-    town.shutdown();
+    cluster.shutdown();
 }
 
-pub async fn edits_and_deletions_show_on_all_nodes_while_the_archive_does_not_take_them(store: Store) {
-    let mut town = Town::new(store).await;
-    town.publish_up_to(60).await;
-    town.settle().await;
-    town.members.iter().for_each(|member| member.door.set(Answers::Late));
-    town.edit(5, "[5]").await;
-    town.delete(7).await;
-    town.edit(6, "[6]").await;
-    town.publish_up_to(80).await;
-    town.check().await;
-    assert!(town.in_memory() > 8);
-    town.members.iter().for_each(|member| member.door.set(Answers::Always));
-    town.settle().await;
-    town.check().await;
-    town.check_archive().await;
-    town.shutdown();
+pub async fn edits_and_deletions_show_on_all_nodes_while_the_archive_delays_writes(store: Store) {
+    let mut cluster = TestCluster::new(store).await;
+    cluster.publish_up_to(60).await;
+    cluster.settle().await;
+    cluster.members.iter().for_each(|member| member.connection.set(Answers::Late));
+    cluster.edit(5, "[5]").await;
+    cluster.delete(7).await;
+    cluster.edit(6, "[6]").await;
+    cluster.publish_up_to(80).await;
+    cluster.check().await;
+    assert!(cluster.in_memory() > 8);
+    cluster.members.iter().for_each(|member| member.connection.set(Answers::Always));
+    cluster.settle().await;
+    cluster.check().await;
+    cluster.check_archive().await;
+    cluster.shutdown();
 }
 
-pub async fn a_takeover_in_the_middle_of_a_batch_and_late_writes_of_a_deposed_node_do_no_harm(store: Store) {
-    let mut town = Town::new(store).await;
-    town.publish_up_to(30).await;
-    town.settle().await;
+pub async fn a_takeover_during_a_batch_and_late_writes_of_a_deposed_node_are_harmless(store: Store) {
+    let mut cluster = TestCluster::new(store).await;
+    cluster.publish_up_to(30).await;
+    cluster.settle().await;
     for round in 1..=4 {
-        let first = town.sequencer_index().unwrap_or_default();
-        let door = Arc::clone(&town.members[first].door);
-        let halves = || door.halves.load(Ordering::Relaxed);
+        let first = cluster.sequencer_index().unwrap_or_default();
+        let connection = Arc::clone(&cluster.members[first].connection);
+        let halves = || connection.halves.load(Ordering::Relaxed);
         let before = halves();
-        door.set(Answers::Late);
-        town.edit(round, "[\"early\"]").await;
-        town.publish_up_to(30 + 30 * round).await;
+        connection.set(Answers::Late);
+        cluster.edit(round, "[\"early\"]").await;
+        cluster.publish_up_to(30 + 30 * round).await;
         eventually_async("it has begun a batch", async || halves() > before).await;
-        town.members[first].node.engine.leave();
-        let is_deposed = || !town.members[first].node.is_sequencer() && town.sequencer_index().is_some();
+        cluster.members[first].node.engine.leave();
+        let is_deposed = || !cluster.members[first].node.is_sequencer() && cluster.sequencer_index().is_some();
         eventually_async("another node is the sequencer", async || is_deposed()).await;
-        town.edit(round, &format!("[{round}]")).await;
-        town.delete(30 * round + 1).await;
-        town.delete(30 * round + 30).await;
-        town.publish_up_to(30 + 30 * round + 5).await;
-        let last = town.log.range().unwrap().last;
-        eventually_async("the archive goes on", async || town.archive.through().unwrap() >= last).await;
-        town.members[first].door.set(Answers::Always);
-        town.restart(first);
-        town.all_are_members().await;
-        town.check().await;
+        cluster.edit(round, &format!("[{round}]")).await;
+        cluster.delete(30 * round + 1).await;
+        cluster.delete(30 * round + 30).await;
+        cluster.publish_up_to(30 + 30 * round + 5).await;
+        let last = cluster.log.range().unwrap().last;
+        eventually_async("the archive goes on", async || cluster.archive.through().unwrap() >= last).await;
+        cluster.members[first].connection.set(Answers::Always);
+        cluster.restart(first);
+        cluster.all_are_members().await;
+        cluster.check().await;
     }
-    town.settle().await;
-    town.check().await;
-    town.check_archive().await;
-    town.shutdown();
+    cluster.settle().await;
+    cluster.check().await;
+    cluster.check_archive().await;
+    cluster.shutdown();
 }
 
-pub async fn nodes_start_from_snapshots_and_replay_what_the_archive_has_already(store: Store) {
-    let mut town = Town::new(store).await;
-    town.publish_up_to(40).await;
-    town.settle().await;
-    for member in &town.members {
+pub async fn nodes_start_from_snapshots_and_replay_archived_events(store: Store) {
+    let mut cluster = TestCluster::new(store).await;
+    cluster.publish_up_to(40).await;
+    cluster.settle().await;
+    for member in &cluster.members {
         member.node.engine.snapshot().await.unwrap();
     }
-    town.edit(3, "[3]").await;
-    town.edit(3, "[33]").await;
-    town.delete(4).await;
-    town.publish_up_to(80).await;
-    town.edit(41, "[41]").await;
-    town.delete(42).await;
-    town.settle().await;
-    town.check_archive().await;
+    cluster.edit(3, "[3]").await;
+    cluster.edit(3, "[33]").await;
+    cluster.delete(4).await;
+    cluster.publish_up_to(80).await;
+    cluster.edit(41, "[41]").await;
+    cluster.delete(42).await;
+    cluster.settle().await;
+    cluster.check_archive().await;
     for nth in 0..3 {
-        town.restart(nth);
-        town.all_are_members().await;
-        town.check().await;
+        cluster.restart(nth);
+        cluster.all_are_members().await;
+        cluster.check().await;
     }
     // A node without a directory reads all of the log.
-    town.add_with("d", CelebrityPolicy::PushAll);
-    town.all_are_members().await;
-    town.settle().await;
-    town.check().await;
+    cluster.add_with("d", CelebrityPolicy::PushAll);
+    cluster.all_are_members().await;
+    cluster.settle().await;
+    cluster.check().await;
     // All nodes restart at once.
-    for member in &town.members {
+    for member in &cluster.members {
         member.node.engine.shutdown();
     }
-    (0..4).for_each(|nth| town.restart(nth));
-    town.publish_up_to(100).await;
-    town.settle().await;
-    town.check().await;
-    town.check_archive().await;
-    town.shutdown();
+    (0..4).for_each(|nth| cluster.restart(nth));
+    cluster.publish_up_to(100).await;
+    cluster.settle().await;
+    cluster.check().await;
+    cluster.check_archive().await;
+    cluster.shutdown();
 }
 
-pub async fn an_erased_user_is_in_no_record_of_the_archive(store: Store) {
-    let mut town = Town::new(store).await;
-    town.publish_up_to(60).await;
-    town.settle().await;
+pub async fn an_erasure_removes_the_user_from_every_record_of_the_archive(store: Store) {
+    let mut cluster = TestCluster::new(store).await;
+    cluster.publish_up_to(60).await;
+    cluster.settle().await;
     // All nodes have cached the data that is erased next.
-    town.check().await;
+    cluster.check().await;
     let erased = id(&author(1));
-    town.done(async |engine| engine.erase(erased.clone()).await).await;
+    cluster.done(async |engine| engine.erase(erased.clone()).await).await;
     let is_done = |member: &Member| member.node.engine.erasures().count == 0;
-    eventually_async("the erasure ends", async || town.members.iter().all(is_done)).await;
+    eventually_async("the erasure ends", async || cluster.members.iter().all(is_done)).await;
     let gone = |(number, _): &(&u64, &mut Option<String>)| **number % AUTHORS == 1;
-    town.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
+    cluster.expected.iter_mut().filter(gone).for_each(|(_, body)| *body = None);
     // Another user may take the name now.
-    town.follow_all().await;
-    town.publish_up_to(65).await;
-    town.settle().await;
-    town.check().await;
-    town.check_archive().await;
+    cluster.follow_all().await;
+    cluster.publish_up_to(65).await;
+    cluster.settle().await;
+    cluster.check().await;
+    cluster.check_archive().await;
     let mut entries = Vec::new();
-    town.archive.positions(&erased, ALL, &mut entries).unwrap();
+    cluster.archive.positions(&erased, ALL, &mut entries).unwrap();
     assert_eq!(entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), [64, 61]);
-    town.shutdown();
+    cluster.shutdown();
 }
 
 /// Random writes, edits and deletions of posts of any age, while nodes leave, restart and are cut off from the store.
-pub async fn whatever_happens_to_nodes_and_to_their_ways_to_the_store_all_show_what_the_log_says(store: Store) {
+pub async fn all_nodes_agree_with_the_log_despite_faults_of_nodes_and_store_connections(store: Store) {
     let mut random = fastrand::Rng::with_seed(seed());
-    let mut town = Town::new(store).await;
+    let mut cluster = TestCluster::new(store).await;
     for _ in 0..6 {
-        let victim = random.usize(..town.members.len());
+        let victim = random.usize(..cluster.members.len());
         let answers = [Answers::Always, Answers::Never, Answers::Late][random.usize(..3)];
-        town.members[victim].door.set(answers);
+        cluster.members[victim].connection.set(answers);
         for _ in 0..random.usize(20..60) {
-            let last = town.expected.keys().last().copied().unwrap_or(0);
+            let last = cluster.expected.keys().last().copied().unwrap_or(0);
             match random.u8(..10) {
                 0 if last > 0 && answers != Answers::Never => {
                     let old = random.u64(1..=last);
-                    if town.expected[&old].is_some() {
-                        town.edit(old, ["[1]", "[2]", "[3]"][random.usize(..3)]).await;
+                    if cluster.expected[&old].is_some() {
+                        cluster.edit(old, ["[1]", "[2]", "[3]"][random.usize(..3)]).await;
                     }
                 }
-                1 if last > 0 && answers != Answers::Never => town.delete(random.u64(1..=last)).await,
-                _ => town.publish(last + 1).await,
+                1 if last > 0 && answers != Answers::Never => cluster.delete(random.u64(1..=last)).await,
+                _ => cluster.publish(last + 1).await,
             }
         }
         match random.u8(..4) {
-            0 => town.members[victim].node.engine.leave(),
+            0 => cluster.members[victim].node.engine.leave(),
             1 if answers != Answers::Never => {
-                let _ = town.members[random.usize(..3)].node.engine.snapshot().await;
+                let _ = cluster.members[random.usize(..3)].node.engine.snapshot().await;
             }
             _ => {}
         }
-        town.members[victim].door.set(Answers::Always);
-        if town.members[victim].node.view.membership().members().count() < 3 || random.bool() {
-            town.restart(victim);
+        cluster.members[victim].connection.set(Answers::Always);
+        if cluster.members[victim].node.state.membership().members().count() < 3 || random.bool() {
+            cluster.restart(victim);
         }
-        town.check().await;
+        cluster.check().await;
     }
-    town.settle().await;
-    town.check().await;
-    town.check_archive().await;
-    town.shutdown();
+    cluster.settle().await;
+    cluster.check().await;
+    cluster.check_archive().await;
+    cluster.shutdown();
 }

@@ -50,7 +50,7 @@ const HOUR: i64 = 3_600_000_000;
 fn join_with(log: &dyn SharedLog, name: &str, clock: Arc<dyn Clock>) -> Node {
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
     let joined = Engine::join(EngineConfig::default(), log, options, clock);
-    joined.map(|(engine, view)| Node { engine, view }).unwrap()
+    joined.map(|(engine, state)| Node { engine, state }).unwrap()
 }
 
 /// Publishes through the sequencer. On a busy machine it may have no lease for a moment.
@@ -66,7 +66,7 @@ async fn publish(nodes: &[Node], draft: Draft) -> Position {
 }
 
 #[tokio::test]
-async fn clocks_that_are_an_hour_apart_change_dates_and_neither_the_order_of_events_nor_the_agreement_of_nodes() {
+async fn clocks_an_hour_apart_affect_dates_but_not_event_order_or_node_agreement() {
     let log = MemoryLog::default();
     bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let mut nodes: Vec<Node> = [("a", HOUR), ("b", 0), ("c", -HOUR)]
@@ -74,7 +74,7 @@ async fn clocks_that_are_an_hour_apart_change_dates_and_neither_the_order_of_eve
         .map(|(name, by)| join_with(&log, name, Arc::new(Wrong(*by))))
         .collect();
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        nodes.iter().all(|node| node.state.membership().members().count() == 3)
     })
     .await;
     let mut published = Vec::new();
@@ -85,9 +85,9 @@ async fn clocks_that_are_an_hour_apart_change_dates_and_neither_the_order_of_eve
             published.push(publish(&nodes, draft("bob", "{}")).await);
         }
         in_step(&nodes).await;
-        let name = first.view.me().clone();
+        let name = first.state.me().clone();
         first.engine.shutdown();
-        nodes.retain(|node| *node.view.me() != name);
+        nodes.retain(|node| *node.state.me() != name);
     }
     assert_eq!(published.len(), 60);
     let ids: Vec<PostId> = published.iter().map(|position| position.id).collect();
@@ -106,10 +106,10 @@ async fn clocks_that_are_an_hour_apart_change_dates_and_neither_the_order_of_eve
 }
 
 #[tokio::test]
-async fn ten_thousand_follows_of_the_longest_names_are_one_event_for_all_nodes() {
+async fn ten_thousand_follows_with_maximum_names_are_one_event_for_all_nodes() {
     let (_, nodes) = cluster();
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        nodes.iter().all(|node| node.state.membership().members().count() == 3)
     })
     .await;
     let name = |nth: usize| format!("{nth:0>128}");
@@ -119,7 +119,7 @@ async fn ten_thousand_follows_of_the_longest_names_are_one_event_for_all_nodes()
     publish(&nodes, post("bob", 1)).await;
     in_step(&nodes).await;
     for node in &nodes {
-        assert_eq!(node.feed(&id(&name(FOLLOWS_PER_REQUEST_MAX - 1))).await, [PostId(1)], "on {}", node.view.me());
+        assert_eq!(node.feed(&id(&name(FOLLOWS_PER_REQUEST_MAX - 1))).await, [PostId(1)], "on {}", node.state.me());
         node.engine.shutdown();
     }
 }
@@ -159,7 +159,7 @@ impl ReadLog for Reluctant {
 }
 
 #[test]
-fn a_node_starts_though_the_log_does_not_answer_now_and_then() {
+fn a_node_starts_even_if_the_log_fails_intermittently() {
     for silent_at in 0..3 {
         let log = MemoryLog::default();
         bootstrap_log(&log, 16, ClusterId(5)).unwrap();
@@ -227,20 +227,20 @@ async fn a_write_is_appended_before_an_earlier_one_is_read_back_unless_it_depend
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "real time decides whether the nodes hear each other in time"]
-async fn a_log_that_is_always_slow_moves_nothing() {
+async fn a_constantly_slow_log_changes_no_membership() {
     let log = MemoryLog::default();
     bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let faulty = FaultyLog::new(&log);
     let nodes = [join(&faulty, "a").unwrap(), join(&faulty, "b").unwrap()];
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 2)
+        nodes.iter().all(|node| node.state.membership().members().count() == 2)
     })
     .await;
     faulty.set(Cut::Slow);
     for number in 1..=10 {
         publish(&nodes, post("bob", number)).await;
     }
-    let members = |node: &Node| node.view.membership().members().count();
-    assert!(nodes.iter().all(|node| members(node) == 2 && node.view.is_leased()), "both go on as they were");
+    let members = |node: &Node| node.state.membership().members().count();
+    assert!(nodes.iter().all(|node| members(node) == 2 && node.state.is_leased()), "both go on as they were");
     nodes.iter().for_each(|node| node.engine.shutdown());
 }

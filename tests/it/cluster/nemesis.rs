@@ -77,10 +77,10 @@ fn faulty_cluster() -> (Vec<FaultyLog>, Vec<Node>) {
 
 #[tokio::test]
 #[ignore = "takes several sessions of real time"]
-async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_is_cut_off() {
+async fn cut_off_nodes_lose_no_acknowledged_write_and_apply_no_refused_one() {
     let (logs, mut nodes) = faulty_cluster();
     eventually_async("all are members", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        nodes.iter().all(|node| node.state.membership().members().count() == 3)
     })
     .await;
     let edges = |reader: usize| (0..=reader as u64 % AUTHORS).map(move |author| (reader, author));
@@ -119,7 +119,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_
         println!("fault {round}: {kind} {victim} {cut:?}, {more} acknowledged");
     }
     eventually_async("all are members again", async || {
-        nodes.iter().all(|node| node.view.membership().members().count() == 3)
+        nodes.iter().all(|node| node.state.membership().members().count() == 3)
     })
     .await;
     fates.publish(sequencer(&nodes).await, number + 1, &[]).await;
@@ -134,17 +134,17 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_has_an_effect_whoever_
 
 #[tokio::test]
 #[ignore = "takes 24 sessions of real time"]
-async fn a_log_that_was_gone_for_long_takes_writes_again() {
+async fn writes_resume_after_a_long_outage_of_the_log() {
     let (logs, nodes) = faulty_cluster();
     for cut in [Cut::Lost, Cut::Refused, Cut::Delayed] {
         eventually_async("all are members", async || {
-            nodes.iter().all(|node| node.view.membership().members().count() == 3)
+            nodes.iter().all(|node| node.state.membership().members().count() == 3)
         })
         .await;
         logs.iter().for_each(|log| log.set(cut));
         // Longer than the beats that a node remembers.
         tokio::time::sleep(8 * SESSION).await;
-        assert!(nodes.iter().all(|node| !node.is_sequencer() && !node.view.is_leased()), "{cut:?}");
+        assert!(nodes.iter().all(|node| !node.is_sequencer() && !node.state.is_leased()), "{cut:?}");
         logs.iter().for_each(|log| log.set(Cut::No));
         let mut fates = Fates::default();
         let mut number = 1 + 10_000 * cut as u64;
@@ -164,7 +164,12 @@ async fn check(nodes: &[Node], fates: &Fates) {
     for node in nodes {
         for post in fates.acknowledged.iter().chain(&fates.refused).chain(&fates.unknown).chain(&fates.deleted) {
             let is_there = node.engine.post(PostId(*post)).await.is_ok();
-            assert_eq!(*exists.entry(*post).or_insert(is_there), is_there, "post {post} differs on {}", node.view.me());
+            assert_eq!(
+                *exists.entry(*post).or_insert(is_there),
+                is_there,
+                "post {post} differs on {}",
+                node.state.me()
+            );
         }
     }
     fates.acknowledged.iter().for_each(|post| assert!(exists[post], "acknowledged post {post} is lost"));
@@ -174,7 +179,7 @@ async fn check(nodes: &[Node], fates: &Fates) {
         let expected = exists.iter().rev().filter(|(post, is_there)| **is_there && follows(post));
         let expected: Vec<PostId> = expected.map(|(post, _)| PostId(*post)).take(100).collect();
         for node in nodes {
-            assert_eq!(node.feed(&id(&format!("reader-{reader}"))).await, expected, "on {}", node.view.me());
+            assert_eq!(node.feed(&id(&format!("reader-{reader}"))).await, expected, "on {}", node.state.me());
         }
     }
     println!(

@@ -31,7 +31,7 @@ struct Others(BTreeMap<String, Engine>);
 
 impl Others {
     fn of(nodes: &[Node]) -> Self {
-        Self(nodes.iter().map(|node| (format!("http://{}", node.view.me()), node.engine.clone())).collect())
+        Self(nodes.iter().map(|node| (format!("http://{}", node.state.me()), node.engine.clone())).collect())
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) fn start(
     let (progress, joined) = (&RecoveryProgress::default(), Arc::clone(&view));
     let (engine, report) =
         Joining { config, log, options, view, storage, archive: None, peers, clock, progress }.run()?;
-    Ok((Node { engine, view: joined }, report))
+    Ok((Node { engine, state: joined }, report))
 }
 
 /// What users see on a node.
@@ -92,7 +92,7 @@ async fn seen(node: &Node) -> Seen {
 /// Waits until a node has applied what is in the log now.
 pub(super) async fn caught_up(node: &Node, log: &MemoryLog) {
     let last = log.range().unwrap().last;
-    eventually_async("a node catches up", async || node.view.applied() >= last && node.view.is_ready()).await;
+    eventually_async("a node catches up", async || node.state.applied() >= last && node.state.is_ready()).await;
 }
 
 /// Makes random changes on the sequencer. Posts have the numbers from `first` on.
@@ -119,7 +119,7 @@ pub(super) async fn write(nodes: &[Node], random: &mut fastrand::Rng, first: u64
 }
 
 #[tokio::test]
-async fn a_node_that_starts_again_goes_on_from_its_snapshot_and_reads_only_what_came_after() {
+async fn a_restarted_node_loads_its_snapshot_and_reads_only_later_records() {
     let log = MemoryLog::default();
     bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let files = MemoryFiles::default();
@@ -148,7 +148,7 @@ async fn a_node_that_starts_again_goes_on_from_its_snapshot_and_reads_only_what_
 }
 
 #[tokio::test]
-async fn nodes_that_start_from_any_snapshot_show_what_the_others_show_though_the_log_has_lost_its_beginning() {
+async fn nodes_started_from_any_snapshot_agree_even_if_the_log_is_truncated() {
     let log = MemoryLog::default();
     bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let seed = seed();
@@ -159,7 +159,7 @@ async fn nodes_that_start_from_any_snapshot_show_what_the_others_show_though_the
     let mut nodes: Vec<Node> = names.into_iter().zip(&files).map(start_all).collect();
     for round in 0..6 {
         eventually_async("all are members", async || {
-            nodes.iter().all(|node| node.view.membership().members().count() == 3)
+            nodes.iter().all(|node| node.state.membership().members().count() == 3)
         })
         .await;
         let (taker, victim) = (random.usize(..3), random.usize(..3));
@@ -170,7 +170,7 @@ async fn nodes_that_start_from_any_snapshot_show_what_the_others_show_though_the
         write(&nodes, &mut random, 51 + round * 100, 50).await;
         let taken = taking.await.unwrap().unwrap();
         // On a busy machine a node may be behind the snapshot. It would not find what it has not read.
-        let have_read = async || nodes.iter().all(|node| node.view.applied() >= taken.sequence);
+        let have_read = async || nodes.iter().all(|node| node.state.applied() >= taken.sequence);
         eventually_async("all nodes have read what the log loses", have_read).await;
         log.delete_before(Sequence(taken.sequence.0 + random.u64(..=1)));
         let node = nodes.remove(victim);
@@ -183,7 +183,7 @@ async fn nodes_that_start_from_any_snapshot_show_what_the_others_show_though_the
         assert!(report.snapshot >= Some(taken.sequence), "seed {seed}, round {round}: {report:?}");
         nodes.insert(victim, again);
         let expected = log.range().unwrap().last;
-        eventually_async("all nodes apply the log", async || nodes.iter().all(|node| node.view.applied() >= expected))
+        eventually_async("all nodes apply the log", async || nodes.iter().all(|node| node.state.applied() >= expected))
             .await;
         let [one, other] = [seen(&nodes[victim]).await, seen(&nodes[(victim + 1) % 3]).await];
         assert_eq!(one, other, "seed {seed}, round {round}");
@@ -237,7 +237,7 @@ fn copied(log: &MemoryLog, last: Sequence, mut change: impl FnMut(&mut Vec<u8>, 
 
 #[tokio::test]
 #[ignore = "listens for other nodes for 12 s"]
-async fn a_directory_and_a_log_that_do_not_belong_together_are_refused_in_words() {
+async fn a_directory_that_does_not_match_the_log_is_refused_with_the_cause() {
     let (log, files, taken) = with_snapshot(5).await;
     let alone = MemoryFiles::default();
     open_alone(&alone).unwrap().shutdown();
@@ -300,7 +300,7 @@ async fn a_directory_and_a_log_that_do_not_belong_together_are_refused_in_words(
 }
 
 #[tokio::test]
-async fn a_snapshot_of_another_node_is_used_only_if_all_of_it_arrives_undamaged() {
+async fn a_snapshot_of_another_node_is_used_only_if_it_is_complete_and_undamaged() {
     let (log, files, taken) = with_snapshot(5).await;
     let (node, _) = start(&log, "a", Some(&files), &NoPeers).unwrap();
     caught_up(&node, &log).await;
@@ -314,7 +314,7 @@ async fn a_snapshot_of_another_node_is_used_only_if_all_of_it_arrives_undamaged(
     };
     let cut = |at: usize| whole[..at].to_vec();
     for (given, expected) in [
-        (damaged(20), "no snapshot of a node"),
+        (damaged(20), "not a snapshot of a node"),
         (damaged(60), "is damaged at byte"),
         (damaged(whole.len() - 1), "is damaged at byte"),
         (cut(10), "ended after 0 bytes"),
@@ -387,7 +387,7 @@ impl Read for BeforeEnd {
 }
 
 #[tokio::test]
-async fn a_node_waits_for_others_that_are_busy_and_fetches_again_what_became_too_old_on_its_way() {
+async fn a_node_waits_for_busy_peers_and_fetches_an_outdated_snapshot_again() {
     let (log, files, taken) = with_snapshot(5).await;
     let (node, _) = start(&log, "a", Some(&files), &NoPeers).unwrap();
     caught_up(&node, &log).await;
@@ -405,7 +405,7 @@ async fn a_node_waits_for_others_that_are_busy_and_fetches_again_what_became_too
 }
 
 #[tokio::test]
-async fn records_of_another_cluster_in_the_log_decide_nothing() {
+async fn records_of_another_cluster_in_the_log_are_ignored() {
     let (log, files, taken) = with_snapshot(5).await;
     let (_, foreign_files, foreign_taken) = with_snapshot(6).await;
     let [own, foreign] = [(&files, taken), (&foreign_files, foreign_taken)]
@@ -432,7 +432,7 @@ async fn records_of_another_cluster_in_the_log_decide_nothing() {
 }
 
 #[test]
-fn a_server_on_one_machine_writes_nothing_into_the_directory_of_a_node() {
+fn a_single_server_writes_nothing_into_the_directory_of_a_node() {
     let directory = tempfile::tempdir().unwrap();
     let storage = StorageConfig { directory: directory.path().to_owned(), ..StorageConfig::default() };
     let files = DiskFiles::open(directory.path()).unwrap();
@@ -454,7 +454,7 @@ fn released(name: &str) -> std::path::PathBuf {
 const RELEASED: Sequence = Sequence(21);
 
 #[test]
-fn a_snapshot_of_format_3_still_says_how_far_the_log_was_followed() {
+fn a_snapshot_of_format_3_still_has_its_log_checkpoint() {
     let (files, name) = (MemoryFiles::default(), tidewire::storage::snapshot::name(RELEASED));
     files.put(&name, std::fs::read(released(&name)).unwrap());
     let mut reader = SnapshotReader::open(&files, &name).unwrap();

@@ -49,7 +49,7 @@ fn published_through(end: Sequence, changes: &mut Changes) -> Vec<(Sequence, Pos
 }
 
 #[tokio::test]
-async fn one_machine_delivers_the_events_after_any_sequence() {
+async fn a_single_server_delivers_the_events_after_any_sequence() {
     let (files, storage) = (Arc::new(MemoryFiles::default()), StorageConfig::default());
     let (config, progress) = (EngineConfig::default(), RecoveryProgress::default());
     let (engine, _) = Engine::open_on(config, files, None, None, &storage, Arc::new(SystemClock), &progress).unwrap();
@@ -69,7 +69,7 @@ async fn one_machine_delivers_the_events_after_any_sequence() {
 }
 
 #[tokio::test]
-async fn what_is_synced_once_a_second_is_delivered_after_that_and_never_lost() {
+async fn changes_are_delivered_only_after_their_sync_and_never_lost() {
     let (files, clock) = (MemoryFiles::default(), Arc::new(SystemClock));
     let journal = JournalOptions { durability: Durability::EverySecond, ..JournalOptions::default() };
     let storage = StorageConfig { journal, ..StorageConfig::default() };
@@ -105,7 +105,7 @@ async fn an_engine_in_memory_has_no_changes() {
 }
 
 #[tokio::test]
-async fn all_nodes_deliver_the_same_changes_and_only_what_counts() {
+async fn all_nodes_deliver_the_same_valid_changes() {
     let (_, nodes) = cluster();
     let first = sequencer(&nodes).await;
     for number in 1..=20 {
@@ -122,7 +122,7 @@ async fn all_nodes_deliver_the_same_changes_and_only_what_counts() {
 }
 
 #[tokio::test]
-async fn who_comes_back_for_the_next_changes_does_not_have_the_log_read_from_a_snapshot_again() {
+async fn a_returning_consumer_does_not_cause_another_read_from_a_snapshot() {
     let log = MemoryLog::default();
     bootstrap_log(&log, 16, ClusterId(5)).unwrap();
     let watched = FaultyLog::new(&log);
@@ -156,7 +156,7 @@ async fn who_comes_back_for_the_next_changes_does_not_have_the_log_read_from_a_s
 }
 
 #[tokio::test]
-async fn changes_are_read_from_snapshots_of_the_node_when_the_log_has_lost_what_it_started_with() {
+async fn changes_are_read_from_node_snapshots_when_the_log_is_truncated() {
     let (log, files) = (new_log(5), MemoryFiles::default());
     let mut nodes = [start(&log, "a", Some(&files), &NoPeers).unwrap().0];
     let mut random = fastrand::Rng::with_seed(1);

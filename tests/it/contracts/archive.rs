@@ -36,7 +36,7 @@ mod faulty {
 }
 
 #[test]
-fn a_rewrite_of_an_ordered_archive_in_memory_is_older_than_the_rest_of_a_batch_that_it_overtakes() -> Tested {
+fn a_rewrite_of_an_ordered_memory_archive_is_older_than_the_rest_of_an_overtaken_batch() -> Tested {
     a_rewrite_is_older_than_the_rest_of_a_batch_that_it_overtakes(&MemoryArchive::ordered())
 }
 
@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn an_archive_that_could_fail_and_does_not_agrees_with_the_model(steps in steps()) {
+    fn a_faulty_archive_without_faults_agrees_with_the_model(steps in steps()) {
         let open = |open: Option<FaultyArchive<MemoryArchive>>| open.unwrap_or_default();
         agrees_with_the_model(open, steps)?;
     }

@@ -14,6 +14,6 @@ fn in_memory() -> Store {
 shared_archive_contract! { in_memory }
 
 #[tokio::test]
-async fn the_sequencer_refuses_edits_of_old_posts_when_too_many_wait_for_the_archive() {
-    shared_archive::the_sequencer_refuses_edits_of_old_posts_when_too_many_wait_for_the_archive(in_memory()).await;
+async fn the_sequencer_refuses_edits_of_old_posts_when_too_many_are_pending() {
+    shared_archive::the_sequencer_refuses_edits_of_old_posts_when_too_many_are_pending(in_memory()).await;
 }

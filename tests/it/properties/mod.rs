@@ -389,7 +389,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(64) as u32, rng_seed: RngSeed::Fixed(seed()), failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn feeds_are_what_a_naive_computation_says(
+    fn feeds_agree_with_a_naive_computation(
         policy in policy(),
         shards in 1..=4usize,
         inbox_posts in 1..20usize,

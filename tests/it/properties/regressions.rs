@@ -38,7 +38,7 @@ async fn check(mut run: Run, ops: Vec<Op>) {
 }
 
 #[tokio::test]
-async fn what_is_dated_back_to_before_an_unfollow_that_kept_shows_whether_awake_or_not() {
+async fn posts_backdated_before_a_keeping_unfollow_show_to_awake_and_sleeping_readers() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(1)] {
         let run = Run::new(policy, 1, 4, false, None, LIVE);
         let read = Op::Unread(3);
@@ -49,7 +49,7 @@ async fn what_is_dated_back_to_before_an_unfollow_that_kept_shows_whether_awake_
 }
 
 #[tokio::test]
-async fn an_inbox_is_as_it_should_be_after_an_unfollow_that_kept() {
+async fn an_inbox_is_correct_after_a_keeping_unfollow() {
     let mut run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let keep = Op::Unfollow { reader: 3, source: 1, keep: true };
     for op in [Op::FollowAll(3), post(0), post(1), Op::Unread(3), keep, dated(1, 0), post(1)] {
@@ -61,7 +61,7 @@ async fn an_inbox_is_as_it_should_be_after_an_unfollow_that_kept() {
 }
 
 #[tokio::test]
-async fn an_edge_that_comes_to_show_leaves_what_was_kept_and_the_side_of_its_source() {
+async fn a_hidden_edge_that_becomes_visible_changes_neither_kept_posts_nor_the_route() {
     let run = Run::new(above(5), 1, 9, false, None, LIVE);
     let mut ops = vec![post(0), post(0)];
     ops.extend((1..=6).map(|reader| follow(reader, 0, false, None)));
@@ -71,7 +71,7 @@ async fn an_edge_that_comes_to_show_leaves_what_was_kept_and_the_side_of_its_sou
 }
 
 #[tokio::test]
-async fn a_deleted_repost_stays_deleted_after_a_restart_before_which_it_was_archived() {
+async fn an_archived_repost_stays_deleted_after_a_restart() {
     for how in [Restart::ProcessKilled, Restart::PowerLost(3)] {
         let run = Run::new(CelebrityPolicy::PushAll, 1, 1, false, Some(1), LIVE);
         let mut ops = vec![post(0), repost(4, 0)];
@@ -84,7 +84,7 @@ async fn a_deleted_repost_stays_deleted_after_a_restart_before_which_it_was_arch
 }
 
 #[tokio::test]
-async fn a_repost_of_an_id_that_turns_out_to_be_a_repost_repeats_its_original() {
+async fn an_early_repost_of_a_repost_has_the_original() {
     let early = Published { author: 0, repost_of: Some(Target::Id(33)), ..Published::default() };
     let late = Published { author: 0, own_id: Some(33), repost_of: Some(Target::Known(1)), ..Published::default() };
     let ops = || [Op::Publish(early.clone()), post(0), post(0), Op::Publish(late.clone()), post(0)];
@@ -111,7 +111,7 @@ async fn a_repost_of_an_id_that_turns_out_to_be_a_repost_repeats_its_original() 
 }
 
 #[tokio::test]
-async fn a_repost_of_what_its_author_is_not_to_see_is_one_of_an_unknown_post() {
+async fn a_repost_of_an_invisible_post_is_a_repost_of_an_unknown_post() {
     let block = |reader, source, on| Op::Silence { reader, source, how: MuteOrBlock::Block, on };
     for (before, after) in [
         (Op::Hide(1, true), Op::Hide(1, false)),
@@ -130,21 +130,21 @@ async fn a_repost_of_what_its_author_is_not_to_see_is_one_of_an_unknown_post() {
 }
 
 #[tokio::test]
-async fn a_cap_of_pages_is_none_of_the_unread_count() {
+async fn the_page_limit_per_source_does_not_limit_the_unread_count() {
     let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let patch = RulesPatch { per_source_max: Some(Some(some(1))), ..RulesPatch::default() };
     check(run, vec![Op::Rules(0, patch), post(0), post(0), follow(0, 1, false, None), post(1)]).await;
 }
 
 #[tokio::test]
-async fn one_who_is_on_a_list_of_their_own_is_named_for_reposts_too() {
+async fn a_reader_on_an_own_list_is_named_for_reposts_too() {
     let run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let list = Op::List { reader: 3, list: 0, source: 3, on: true };
     check(run, vec![post(0), list, post(3), repost(3, 0)]).await;
 }
 
 #[tokio::test]
-async fn a_source_that_stays_above_by_a_hair_stays_so_after_another_restart_by_the_same_threshold() {
+async fn a_source_just_above_the_threshold_stays_pulled_after_restarts() {
     let run = Run::new(above(2), 1, 1, false, None, LIVE);
     let other = Settings { policy: above(1), shards: 1, inbox_posts: 1, outbox_posts: 1, window_ms: 20 };
     let restart = |change| Op::Restart { how: Restart::InOrder, clock: 0, change };
@@ -155,7 +155,7 @@ async fn a_source_that_stays_above_by_a_hair_stays_so_after_another_restart_by_t
 }
 
 #[tokio::test]
-async fn a_bulk_of_edges_may_name_one_twice() {
+async fn a_bulk_request_may_name_an_edge_twice() {
     let mut run = Run::new(CelebrityPolicy::PushAll, 1, 9, false, None, LIVE);
     let hidden = NewEdge { hidden: true, ..edge("ann", "cas") };
     run.follow(vec![edge("ann", "bob"), edge("ann", "bob"), hidden]).await;
@@ -181,7 +181,7 @@ async fn until_archived(run: &Run, post: PostId) {
 }
 
 #[tokio::test]
-async fn a_reply_that_came_before_what_it_answers_reaches_who_polls_also_if_a_restart_finds_both_in_the_archive() {
+async fn an_early_reply_reaches_polling_clients_even_if_both_posts_are_archived() {
     let mut run = with_archived_reply().await;
     let read = (0..run.pollers.len()).map(|poller| Op::Poll(poller, 9));
     for op in read.chain([answered()]).chain((0..4).map(|_| post(2))) {
@@ -200,14 +200,14 @@ fn answered() -> Op {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_archived_before_what_it_answers_leaves_the_unread_counts_of_others_as_they_are() {
+async fn a_reply_archived_before_its_parent_does_not_change_unread_counts_of_others() {
     let mut run = with_archived_reply().await;
     run.apply(Op::Mark(0, 4)).await;
     check(run, vec![answered()]).await;
 }
 
 #[tokio::test]
-async fn a_reply_that_is_archived_before_what_it_answers_reaches_who_polls_also_after_a_restart() {
+async fn a_reply_archived_before_its_parent_reaches_polling_clients_after_a_restart() {
     let restart = || Op::Restart { how: Restart::InOrder, clock: 0, change: None };
     for before in [vec![Op::Snapshot], vec![Op::Snapshot, restart()]] {
         let mut run = with_archived_reply().await;

@@ -127,7 +127,7 @@ fn circles(mut imports: Imports) -> Imports {
 }
 
 #[test]
-fn files_do_not_import_each_other_in_a_circle() {
+fn file_imports_have_no_cycles() {
     for folder in ["src", "cassandra/src", "kafka/src", "server/src", "load/src", "testkit/src"] {
         let circles = circles(imports(folder));
         let lines = circles.iter().flat_map(|(from, others)| {
@@ -139,7 +139,7 @@ fn files_do_not_import_each_other_in_a_circle() {
 }
 
 #[test]
-fn a_circle_of_two_files_is_found_and_a_file_beside_it_is_not() {
+fn only_files_of_an_import_cycle_are_reported() {
     let module = |name: &str| vec![name.to_owned()];
     let of = |names: &[&str]| names.iter().map(|name| module(name)).collect::<BTreeSet<_>>();
     let imports = Imports::from([

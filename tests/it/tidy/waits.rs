@@ -35,7 +35,7 @@ const JUDGES: [&str; 6] =
 
 /// Otherwise the tests of a file of their own would be taken for code.
 #[test]
-fn files_of_unit_tests_say_that_they_are() {
+fn unit_test_files_have_a_cfg_test_attribute() {
     for (path, text) in ["src", "cassandra/src", "kafka/src", "server/src", "load/src"].into_iter().flat_map(rust_files)
     {
         let owns_folder = ["mod.rs", "lib.rs", "main.rs"].iter().any(|name| path.ends_with(name));

@@ -166,15 +166,15 @@ impl Design {
         let lines: &[&str] = match self {
             Self::TidewireHttp => &[],
             Self::Mosquitto => &[
-                "protocol websockets, allow_anonymous true: all else as it comes",
+                "protocol websockets, allow_anonymous true: otherwise default settings",
                 "MQTT 3.1.1, QoS 0, clean sessions without keep-alive pings; a topic for each author",
             ],
             Self::Nats => &[
-                "websocket with no_tls: true: all else as it comes",
+                "websocket with no_tls: true: otherwise default settings",
                 "core NATS, not verbose; a subject for each author",
             ],
             Self::SocketIo => &[
-                "transports: websocket, serveClient: false: all else as it comes, one process",
+                "transports: websocket, serveClient: false: otherwise default settings, one process",
                 "a room for each author, without connection state recovery",
             ],
         };

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_medians_of_all_turns_and_the_absence_of_the_last_are_reported() {
+    fn medians_of_all_turns_and_the_missing_last_delivery_are_reported() {
         let report = |design: Design, times: f64, back| {
             let turns = [(300.0, 1_000.0), (100.0, 4_000.0), (200.0, 2_000.0)];
             let mut turns: Vec<Results> =
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_design_that_did_not_start_is_left_out() {
+    fn a_design_that_did_not_start_is_reported_as_left_out() {
         let collected = Collected { left_out: Some("no server".to_owned()), ..Collected::default() };
         let report = collected.report(Design::Mosquitto, &settings(), &mut Vec::new());
         assert_eq!((report.left_out.as_deref(), report.cases.len()), (Some("no server"), 0));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_what_is_no_packet_are_errors() {
+    fn refusals_and_invalid_packets_are_errors() {
         check_refusals(
             || Box::new(Mqtt::of(7, Some(1))),
             &[

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_strange_lines_are_errors() {
+    fn refusals_and_unknown_lines_are_errors() {
         check_refusals(
             || Box::new(Nats::of(Some(1))),
             &[

@@ -135,7 +135,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn posts_are_numbered_by_author_and_bodies_stay_as_long() {
+    fn posts_are_numbered_by_author_and_bodies_keep_their_length() {
         let (stamps, body) = (Stamps::default(), body(100));
         assert!(stamps.stamp(1, &body).starts_with(r#"{"text":"0000000000ng up"#));
         assert_eq!(stamps.stamp(1, &body)[9..19], *"0000000001");
@@ -145,7 +145,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn posts_that_are_lost_doubled_or_swapped_are_noticed() {
+    fn lost_duplicate_and_reordered_posts_are_reported() {
         let (audience, mut posts) = (Audience::default(), Posts::default());
         for number in ["7", "8", "8", "11", "10"] {
             posts.take(format!(r#"{{"text":"{number} x"}}"#).as_bytes(), &audience);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_strange_messages_are_errors() {
+    fn refusals_and_unknown_messages_are_errors() {
         check_refusals(
             || Box::new(SocketIo::of(Some(1))),
             &[

@@ -145,7 +145,7 @@ impl Turn<'_> {
             (processor_time(running.process()).saturating_sub(before), group.audience.messages() - messages);
         results.paced_us = took.as_secs_f64() * 1e6 / messages.max(1) as f64;
         if round.unheard > 0 {
-            results.troubles.push(format!("{name}: {} posts were not heard by all", round.unheard));
+            results.troubles.push(format!("{name}: {} posts were not received by all", round.unheard));
         }
         self.progress.done(&round.describe());
         Ok(round)
@@ -170,7 +170,7 @@ impl Turn<'_> {
         round.cores = self.stop(watched, MESSAGES, results);
         let (unheard, refused) = (plan.unheard(), plan.refused());
         if unheard + refused > 0 {
-            results.troubles.push(format!("{unheard} posts were not heard by all, {refused} were refused"));
+            results.troubles.push(format!("{unheard} posts were not received by all, {refused} were refused"));
             results.failed += unheard + refused;
         }
         self.progress.done(&format!("{} messages", figure::rate(round.per_second)));
@@ -206,7 +206,7 @@ impl Turn<'_> {
         }
         if !stays.wait_until_complete(1 + POSTS_WHILE_AWAY as usize).await {
             return Err(
-                Failure::Failed("one who stayed did not receive what was published meanwhile".to_owned()).into()
+                Failure::Failed("a connected client did not receive the posts published meanwhile".to_owned()).into()
             );
         }
         let mut socket = Socket::open(address, reader, wire, Reads::Always, Rc::clone(&after) as _).await?;

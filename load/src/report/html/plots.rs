@@ -6,10 +6,11 @@ use super::{row_head, wide};
 use crate::operation::Kind;
 use crate::report::escape::escaped;
 
-pub(super) const LATENCIES: &str = "From when an operation was to be done until it was, in all rounds. Each step to the right \
-                                    is a tenth of the operations before it: the further a line stays low, the fewer waited.";
-pub(super) const OVER_TIME: &str = "Each short stretch of the last round: what was done in it, or the p99 of what ended in it. A pause is a dip of the one \
-     and a peak of the other.";
+pub(super) const LATENCIES: &str = "Time from the planned start of an operation until its end, in all rounds. Each step to \
+                                    the right is a tenth of the operations before it: the further a line stays low, the fewer \
+                                    operations waited.";
+pub(super) const OVER_TIME: &str = "Each short interval of the last round: the rate of operations, or the p99 of the operations that ended in \
+     it. A pause is a dip of the rate and a peak of the p99.";
 
 /// Draws a plot for each case and kind of operation.
 pub(super) fn latencies(report: &Report) -> String {

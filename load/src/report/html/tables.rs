@@ -4,10 +4,10 @@ use super::super::{Case, Report, compare, figure};
 use super::{row_head, wide};
 use crate::report::escape::escaped;
 
-pub(super) const COMPARED: &str = "Bars begin at nought. Beside each rival: how many times as much Tidewire does, or, where less is better, how many \
+pub(super) const COMPARED: &str = "Bars begin at zero. Beside each rival: how many times as much Tidewire does, or, where less is better, how many \
      times as much the rival takes.";
 pub(super) const ROUNDS: &str =
-    "A figure for each round. Cores are those that server and client kept busy in the middle round.";
+    "A figure for each round. Cores are those that server and client used in the middle round.";
 
 /// Returns a row for each design and a column for each case, with quantiles if the case has a main latency.
 pub(super) fn headline(report: &Report) -> String {

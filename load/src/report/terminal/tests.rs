@@ -9,7 +9,7 @@ fn at(width: usize) -> String {
 }
 
 #[test]
-fn the_sample_is_told_so() {
+fn the_sample_report_has_the_expected_text() {
     let expected = "\
 Tidewire beside Redis and MariaDB
 2026-11-21T14:00:00Z, Intel(R) Xeon(R) Processor, 2 cores, 25.0 GB, Linux 6.1.0
@@ -45,7 +45,7 @@ Deliveries          Tidewire is 23.4x redis_list, 34.6x redis_zset, 182x mariadb
 Feed pages          Tidewire is 6.0x redis_list, 7.5x redis_zset, 60.0x mariadb_push, 90.0x mariadb_pull
 Own pages           Tidewire is 6.0x redis_list, 7.5x redis_zset, 60.0x mariadb_push, 90.0x mariadb_pull
 Mixed               Tidewire is 6.0x redis_list, 7.5x redis_zset, 60.0x mariadb_push, 90.0x mariadb_pull
-Memory of an inbox  redis_list takes 2.8x what Tidewire does, redis_zset 6.6x, mariadb_push 4.8x, mariadb_pull 0.13x
+Memory of an inbox  redis_list takes 2.8x as much as Tidewire, redis_zset 6.6x, mariadb_push 4.8x, mariadb_pull 0.13x
 The p99 of Tidewire's feed pages is equal to or better than that of redis_list, redis_zset, mariadb_push, mariadb_pull
 (equal: within 5 %).
 
@@ -77,7 +77,7 @@ fn columns_are_aligned() {
 }
 
 #[test]
-fn colours_change_no_letter() {
+fn colours_do_not_change_the_text() {
     let coloured = text(&sample::report(), Look { width: 100, colour: true });
     assert!(coloured.contains("\x1b[1m"));
     let mut plain = coloured;
@@ -89,15 +89,15 @@ fn colours_change_no_letter() {
 }
 
 #[test]
-fn a_run_without_doubts_says_so() {
+fn a_report_without_warnings_says_so() {
     let mut report = sample::report();
     report.warnings.clear();
     let text = text(&report, Look::default());
-    assert!(text.ends_with("\nNothing that was looked at speaks against these figures.\n"), "{text}");
+    assert!(text.ends_with("\nNo check found a problem with these figures.\n"), "{text}");
 }
 
 #[test]
-fn a_run_that_nobody_took_part_in_has_no_table() {
+fn a_report_without_measured_designs_has_no_table() {
     let mut report = sample::report();
     let why = "there is no program redis-server".to_owned();
     report.targets =
@@ -110,13 +110,13 @@ Tidewire beside Redis and MariaDB
 
 Left out: redis_list  there is no program redis-server
 
-Nothing that was looked at speaks against these figures.
+No check found a problem with these figures.
 ";
     assert_eq!(text(&report, Look::default()), expected);
 }
 
 #[test]
-fn what_comes_from_outside_cannot_move_the_cursor() {
+fn external_text_cannot_contain_control_characters() {
     let mut report = sample::report();
     report.warnings = vec!["evil \x1b[2J text\r\nof two lines".to_owned()];
     let text = text(&report, Look::default());
@@ -124,7 +124,7 @@ fn what_comes_from_outside_cannot_move_the_cursor() {
 }
 
 #[test]
-fn words_are_wrapped_below_their_start_and_cut_where_they_are_too_long() {
+fn text_is_wrapped_with_indentation_and_long_words_are_cut() {
     let expected = ["ab  one two three", "    four", "    aaaaaaaaaaaaaaaa", "    aaaa b"];
     assert_eq!(wrapped("ab  ", &format!("one two three four {} b", "a".repeat(20)), 20), expected);
 }

@@ -184,7 +184,7 @@ impl Setting {
 fn settings(options: &Options) -> Vec<Setting> {
     let set = |name, value: &dyn ToString, why| Setting { name, value: value.to_string(), why };
     vec![
-        set("innodb_flush_log_at_trx_commit", &2, "a commit is given to the system, and on disk within a second"),
+        set("innodb_flush_log_at_trx_commit", &2, "a commit is passed to the system, and is on disk within a second"),
         set("innodb_log_file_buffering", &1, "so that a commit is a copy into the page cache, not a write to the disk"),
         set("innodb_buffer_pool_size", &options.buffer_pool_bytes, "everything fits in memory"),
         set("innodb_log_file_size", &options.redo_log_bytes, "pages are not written early"),

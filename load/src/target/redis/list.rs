@@ -19,12 +19,12 @@ const TRIES: usize = 16;
 
 /// Returns the notes on this design for the report.
 pub(super) fn settings(times: &Times) -> Vec<String> {
-    let kept = "when posts were published, which random ids do not tell: kept by the fan-out worker in its own memory, which \
+    let kept = "publishing times, which random ids do not contain: kept by the fan-out worker in its own memory, which \
                 favours Redis";
     let mut settings = vec![
         "pushed in the order of arrival, not by time of publishing: two concurrent posts may be swapped".to_owned(),
-        "follow and unfollow: LINSERT and LREM of the few ids of the source that belong among the newest, in place of \
-         writing the whole list anew: it costs Redis less, and loses nothing that is pushed meanwhile"
+        "follow and unfollow: LINSERT and LREM of the few ids of the source that belong among the newest, instead of \
+         rewriting the whole list: it costs Redis less, and loses no post that is pushed meanwhile"
             .to_owned(),
     ];
     settings.extend(times.are_kept().then(|| kept.to_owned()));

@@ -115,8 +115,8 @@ impl Target for Redis {
         settings.push(format!("inboxes: the newest {} posts of active readers", self.worker.posts_max));
         settings.push(format!("fan-out: pipelines of {PUSHES} inboxes, all of a post at once"));
         settings.push(
-            "who follows whom and who is active: kept by the fan-out worker in its own memory too, which favours Redis: \
-             to ask for the followers of each post would cost it more"
+            "follow edges and active readers: kept by the fan-out worker in its own memory too, which favours Redis: \
+             requests for the followers of each post would cost it more"
                 .to_owned(),
         );
         settings.push("an unfollow does not wait for a fan-out that is under way, which favours Redis".to_owned());
@@ -206,7 +206,7 @@ impl RedisClient {
         let (prefix, user) = match of {
             Operation::Page { reader } => ("in:", *reader),
             Operation::OwnPage { author } => ("own:", *author),
-            _ => return Err(Failure::Failed(format!("{} is no page", of.kind().label()))),
+            _ => return Err(Failure::Failed(format!("{} is not a page", of.kind().label()))),
         };
         // A reader who returns after a long time is activated first, as in real services.
         if prefix == "in:" && !self.worker.graph().is_active(user) {

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_packed_as_the_protocol_has_them() {
+    fn commands_are_encoded_as_resp_arrays() {
         let mut batch = Batch::new("SET");
         batch.command("SET", 3).key("post:", 7).text(b"{}");
         batch.command("DEL", 2).number(12);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_ends_where_all_of_it_has_come() {
+    fn a_reply_ends_after_its_last_nested_element() {
         for whole in
             ["+OK\r\n", ":-1\r\n", "$-1\r\n", "*-1\r\n", "*0\r\n", "$3\r\na\r\n\r\n", "*2\r\n*1\r\n:1\r\n$2\r\nab\r\n"]
         {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_is_told_wherever_it_is() {
+    fn the_first_error_is_reported_at_any_depth() {
         let mut error = None;
         let bytes = b"*2\r\n:1\r\n-OOM first\r\n-ERR second\r\n";
         let first = reply_end(bytes, 0, &mut error).unwrap().unwrap();
@@ -234,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn invalid_replies_are_refused() {
         assert_eq!(reply_end(b"HTTP/1.1\r\n", 0, &mut None), Err(Garbled(b'H')));
     }
 
     #[test]
-    fn values_are_read_one_after_the_other() {
+    fn values_are_read_in_order() {
         let mut replies = Replies::new(b":300\r\n*2\r\n$2\r\n17\r\n$-1\r\n$1\r\nx\r\n:-1\r\n".to_vec());
         assert_eq!(replies.count(), 300);
         assert_eq!(replies.count(), 2);

@@ -20,7 +20,7 @@ const CONNECTIONS: usize = 4;
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("bind", "127.0.0.1", "private"),
     ("protected-mode", "yes", "private"),
-    ("save", "", "no snapshots: the log is what is durable"),
+    ("save", "", "no snapshots: only the log is durable"),
     ("appendonly", "yes", "writes survive a crash"),
     ("appendfsync", "everysec", "of the log: up to a second of writes may be lost"),
     ("no-appendfsync-on-rewrite", "yes", "a rewrite of the log does not hold up writes"),
@@ -28,9 +28,9 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "auto-aof-rewrite-min-size",
         "1gb",
-        "and not before it has 1 GiB, in place of 64 MB: a rewrite takes a second core and memory, which favours Redis",
+        "and not before it has 1 GiB, instead of 64 MB: a rewrite takes a second core and memory, which favours Redis",
     ),
-    ("set-max-intset-entries", "8192", "who follows whom takes 4 bytes an edge and direction, not 50"),
+    ("set-max-intset-entries", "8192", "a follow edge takes 4 bytes in each direction, not 50"),
     ("list-max-listpack-size", "-2", "nodes of lists up to 8 KiB, which an inbox of 300 fits in"),
     ("list-compress-depth", "0", "lists are not compressed"),
 ];

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_stand_by_time_if_they_do_not_tell_it() {
+    fn random_ids_are_ordered_by_their_stored_times() {
         assert_eq!(positions(Ids::Random), [(1, 9), (2, 5)]);
         assert_eq!(positions(Ids::Snowflake), [(0, 5), (0, 9)]);
     }

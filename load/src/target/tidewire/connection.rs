@@ -66,7 +66,7 @@ fn head(answer: &[u8]) -> io::Result<Option<Head>> {
     }
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
-    let body = match response.parse(answer).map_err(|cause| strange(&format!("no good head: {cause}")))? {
+    let body = match response.parse(answer).map_err(|cause| strange(&format!("an invalid head: {cause}")))? {
         httparse::Status::Partial => return Ok(None),
         httparse::Status::Complete(body) => body,
     };
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_may_come_in_pieces() {
+    fn an_answer_is_read_from_several_pieces() {
         let pieces = &["HTTP/1.1 200 OK\r\nContent-Le", "ngth: 5\r\n", "\r\nab", "cde"];
         assert_eq!(answer_to_pieces(pieces).unwrap(), (200, "abcde".to_owned()));
         assert_eq!(answer_to_pieces(&["HTTP/1.1 204 No Content\r\n\r\n"]).unwrap(), (204, String::new()));
     }
 
     #[test]
-    fn a_strange_answer_is_an_error() {
+    fn an_invalid_answer_is_an_error() {
         for pieces in [
             &["HTTP/1.1 200 OK\r\n\r\n"][..],
             &["HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n"],

@@ -181,7 +181,7 @@ fn draft(post: &Post) -> Result<Draft, Failure> {
 fn item(post: &tidewire::feed::post::Post) -> Result<Item, Failure> {
     let author = post.author().id.as_str();
     let number = author.strip_prefix('u').and_then(|number| number.parse().ok());
-    let author = number.ok_or_else(|| Failure::Failed(format!("{author} is not of this world")))?;
+    let author = number.ok_or_else(|| Failure::Failed(format!("{author} is not an author of this data set")))?;
     Ok(Item { id: post.id().0, author, body: post.body().to_owned() })
 }
 

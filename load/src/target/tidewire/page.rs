@@ -33,7 +33,7 @@ pub(super) fn items(json: &[u8]) -> Result<Vec<Item>, Failure> {
 }
 
 fn item(post: &Post<'_>) -> Result<Item, Failure> {
-    let strange = || Failure::Failed(format!("post {} by {} is not of this world", post.id, post.author));
+    let strange = || Failure::Failed(format!("post {} by {} is not in this data set", post.id, post.author));
     let id = post.id.parse().map_err(|_| strange())?;
     let author = post.author.strip_prefix('u').and_then(|number| number.parse().ok()).ok_or_else(strange)?;
     Ok(Item { id, author, body: post.body.get().to_owned() })

@@ -162,7 +162,7 @@ impl Copy {
             {
                 let places = (to.place(), from.place());
                 return Err(format!(
-                    "{} is of another data directory than {}: {found}, not {expected}",
+                    "{} belongs to another data directory than {}: {found}, not {expected}",
                     places.0, places.1
                 )
                 .into());
@@ -198,8 +198,8 @@ impl Copy {
         }
         let is_good = expected == found;
         let verdict = match is_good {
-            true => "good: both are the same",
-            false => "bad: both differ; a server may have written meanwhile, or the target had something before",
+            true => "good: both are equal",
+            false => "bad: they differ; a server may have written meanwhile, or the target was not empty",
         };
         self.print(&json!({"good": is_good}), verdict);
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -236,7 +236,7 @@ fn refuse_held_back(from: &dyn Listed) -> Result<(), String> {
     let held_back = from.held_back().map_err(text)?;
     let Some(first) = held_back.first() else { return Ok(()) };
     Err(format!(
-        "{} holds {} sources back, such as {first}, whose outboxes are damaged: it lacks posts of theirs. Repair the outboxes, and restart the node that takes writes, before you copy it",
+        "{} holds {} sources back, such as {first}, whose outboxes are damaged: it lacks some of their posts. Repair the outboxes, and restart the node that accepts writes, before you copy it",
         from.place(),
         held_back.len()
     ))
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_was_interrupted_writes_only_the_rest() {
+    fn an_interrupted_copy_writes_only_the_rest() {
         let from = MemoryArchive::default();
         from.write(&batch(0..5_000, "text")).unwrap();
         assert_eq!(sums(&from).unwrap().outboxes, 10);

@@ -20,7 +20,7 @@ const READ_TIME_MAX: Duration = Duration::from_secs(30);
 /// Credentials and settings of the connection to Cassandra.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Access {
-    /// User of Cassandra; TIDEWIRE_ARCHIVE_PASSWORD or the next option has the password
+    /// User of Cassandra; the password is in TIDEWIRE_ARCHIVE_PASSWORD or in the next option's file [default: none]
     #[arg(long, env = "TIDEWIRE_ARCHIVE_USER", value_name = "NAME")]
     archive_user: Option<String>,
 
@@ -28,11 +28,11 @@ pub(super) struct Access {
     #[arg(long, env = "TIDEWIRE_ARCHIVE_PASSWORD_FILE", value_name = "FILE")]
     archive_password_file: Option<PathBuf>,
 
-    /// Connect over TLS: certificates by which those of the nodes are signed, as PEM
+    /// PEM file with the certificates of the authorities to trust; enables TLS to Cassandra [default: no TLS]
     #[arg(long, env = "TIDEWIRE_ARCHIVE_TLS_CA", value_name = "FILE")]
     archive_tls_ca: Option<PathBuf>,
 
-    /// Datacentre of Cassandra to use; needed if the keyspace is in several
+    /// Datacentre of Cassandra to use; required if the keyspace is in several
     #[arg(long, env = "TIDEWIRE_ARCHIVE_DATACENTER", value_name = "NAME")]
     archive_datacenter: Option<String>,
 }
@@ -121,7 +121,7 @@ impl ClusterArchive {
 
 fn create(options: &CassandraOptions, replicas: &Replication) -> Result<(), Box<dyn std::error::Error>> {
     CassandraArchive::create(options, replicas).map_err(|cause| cause.with_sources())?;
-    terminal::print_line(&format!("{} is ready; what was there already is as it was", options.url));
+    terminal::print_line(&format!("{} is ready; existing tables are unchanged", options.url));
     Ok(())
 }
 

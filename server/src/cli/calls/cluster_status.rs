@@ -81,16 +81,16 @@ impl Shown {
         let writes = match (&self.sequencer, self.silent_ms(&self.node)) {
             (_, Some(silent_ms)) => {
                 format!(
-                    "{} has not heard from the log for {}; what it shows may be outdated",
+                    "{} has not received a record of the log for {}; this output may be outdated",
                     self.node,
                     seconds(silent_ms)
                 )
             }
-            (None, None) => "no node takes writes".to_owned(),
+            (None, None) => "no node accepts writes".to_owned(),
             (Some(sequencer), None) => match self.silent_ms(sequencer) {
-                None => format!("{sequencer} takes writes"),
+                None => format!("{sequencer} accepts writes"),
                 Some(silent_ms) => format!(
-                    "{sequencer} took writes, last heard {} ago; another node takes over after {} of silence",
+                    "{sequencer} accepted writes, last heartbeat {} ago; another node takes over after {} of silence",
                     seconds(silent_ms),
                     seconds(self.session_ms)
                 ),
@@ -100,8 +100,8 @@ impl Shown {
         let of_node = |node: &ShownNode| {
             let owned = node.partitions.len();
             let heard = match node.heard_ms {
-                Some(heard_ms) => format!("  last heard {} ago", seconds(heard_ms)),
-                None if self.session_ms > 0 => "  not heard yet".to_owned(),
+                Some(heard_ms) => format!("  last heartbeat {} ago", seconds(heard_ms)),
+                None if self.session_ms > 0 => "  no heartbeat yet".to_owned(),
                 None => String::new(),
             };
             format!("{}  {}  owns {owned} of {} partitions{heard}", node.name, node.address, self.partitions)
@@ -128,17 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn a_sequencer_that_is_silent_does_not_count_as_taking_writes() {
+    fn a_silent_sequencer_does_not_count_as_accepting_writes() {
         let times = r#","session_ms":6000,"beat_ms":500"#;
         let heard = |ms: &str| format!(r#","heard_ms":{ms}"#);
-        let silent = "b took writes, last heard 4.1 s ago; another node takes over after 6.0 s of silence";
-        let cut_off = "a has not heard from the log for 4.1 s; what it shows may be outdated";
+        let silent = "b accepted writes, last heartbeat 4.1 s ago; another node takes over after 6.0 s of silence";
+        let cut_off = "a has not received a record of the log for 4.1 s; this output may be outdated";
         for (sequencer, of_a, of_b, writes, takes_writes) in [
-            (r#""b""#, "300", "1500", "b takes writes", true),
+            (r#""b""#, "300", "1500", "b accepts writes", true),
             (r#""b""#, "300", "4199", silent, false),
-            (r#""b""#, "300", "null", "b takes writes", true),
+            (r#""b""#, "300", "null", "b accepts writes", true),
             (r#""b""#, "4100", "4100", cut_off, false),
-            ("null", "300", "300", "no node takes writes", false),
+            ("null", "300", "300", "no node accepts writes", false),
         ] {
             let shown = shown(sequencer, [&heard(of_a), &heard(of_b)], times);
             assert_eq!(shown.lines().next().unwrap(), format!("epoch 7: {writes}; a has applied record 9"));
@@ -147,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn each_node_has_when_it_was_heard_unless_an_earlier_version_answers() {
+    fn each_node_has_a_last_heartbeat_unless_an_earlier_version_answers() {
         let times = r#","session_ms":6000,"beat_ms":500"#;
         let lines = |shown: &Shown| shown.lines().skip(1).collect::<Vec<_>>();
         assert_eq!(
             lines(&shown(r#""b""#, [r#","heard_ms":250"#, r#","heard_ms":null"#], times)),
             [
-                "a  http://a  owns 1 of 2 partitions  last heard 0.2 s ago",
-                "b  http://b  owns 1 of 2 partitions  not heard yet"
+                "a  http://a  owns 1 of 2 partitions  last heartbeat 0.2 s ago",
+                "b  http://b  owns 1 of 2 partitions  no heartbeat yet"
             ]
         );
         let earlier = shown(r#""b""#, ["", ""], "");

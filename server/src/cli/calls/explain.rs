@@ -75,7 +75,7 @@ impl Explain {
             row("because", "nothing brings this post into the feed");
         }
         if let Some(route) = &explanation.route {
-            row("came by", route);
+            row("route", route);
         }
         if let Some(Cost { push_us_per_hour, pull_us_per_hour, decided_by }) = &explanation.cost {
             row(
@@ -111,14 +111,14 @@ impl Ground {
     fn against_it(&self, reader: &str) -> String {
         let source = self.source();
         match self.kind.as_str() {
-            "unknown" => "no post is known by this id".to_owned(),
+            "unknown" => "no post has this id".to_owned(),
             "deleted" => "the post was deleted".to_owned(),
             "hidden" => "the post is hidden".to_owned(),
             "muted" => format!("{reader} mutes {source}"),
             "blocked" => format!("{reader} blocks {source}"),
             "blocked_by" => format!("{source} blocks {reader}"),
-            "own_posts_off" => format!("{reader} wants no own posts (rule show_own)"),
-            "reposts_off" => format!("{reader} wants no reposts (rule reposts)"),
+            "own_posts_off" => format!("{reader} excludes own posts (rule show_own)"),
+            "reposts_off" => format!("{reader} excludes reposts (rule reposts)"),
             "reply" => match &self.source {
                 Some(answered) => format!("it answers {answered}, whom {reader} does not follow (rule replies)"),
                 None => "it answers a post whose author is not known (rule replies)".to_owned(),

@@ -83,11 +83,11 @@ impl Feed {
         match (&self.list, self.posts, &self.before) {
             (.., Some(_)) => "nothing: no entry is below this cursor".to_owned(),
             (Some(list), ..) => format!(
-                "nothing: no member of the list {} of {user} has published, or {user} has hidden all of it",
+                "nothing: no member of the list {} of {user} has published, or {user} has hidden all posts",
                 list.as_str()
             ),
             (None, true, None) => format!("nothing: {user} has neither published nor reposted"),
-            (None, false, None) => format!("nothing: {user} follows nobody who has published, or has hidden all of it"),
+            (None, false, None) => format!("nothing: {user} follows nobody who has published, or has hidden all posts"),
         }
     }
 
@@ -112,7 +112,7 @@ impl Feed {
             }
             if !partial.is_empty() {
                 terminal::warn(&format!(
-                    "note: not all could be read in time, entries may be missing: {}",
+                    "note: some posts could not be read in time, entries may be missing: {}",
                     partial.join(", ")
                 ));
             }

@@ -81,7 +81,7 @@ fn done(response: Result<ServerResponse, ClientError>) -> Result<(u16, String), 
 /// Parses an answer.
 fn parsed<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Box<dyn Error>> {
     serde_json::from_str(text)
-        .map_err(|cause| format!("the answer is none of this version of Tidewire: {cause}").into())
+        .map_err(|cause| format!("the answer is not one of this version of Tidewire: {cause}").into())
 }
 
 /// Returns the outcome of printing. A closed pipe is a success, because its reader wants no more.

@@ -101,7 +101,7 @@ impl Publish {
 
     fn publish(&self, client: &Client) -> Outcome {
         let Some(body) = self.body()? else {
-            let why = "--body: this is no JSON; for a text, leave out --body";
+            let why = "--body: not JSON; for a text, leave out --body";
             if self.call.json {
                 terminal::warn(&json!({"error": why, "code": null, "status": null}).to_string());
                 return Ok(ExitCode::from(2));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_no_wider_than_the_screen_and_lose_nothing() {
+    fn lines_fit_the_screen_and_lose_no_text() {
         for (text, width, expected) in [
             ("ab cd ef", 5, &["ab cd", "ef"][..]),
             ("abcdefgh", 3, &["abc", "def", "gh"]),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_author_cannot_command_the_terminal() {
+    fn text_of_authors_cannot_control_the_terminal() {
         assert_eq!(
             clean("a\u{1b}[2Jb\u{7}\rc\u{9b}d\u{202e}e\tf\r\ng"),
             "a\u{fffd}[2Jb\u{fffd}\u{fffd}c\u{fffd}d\u{fffd}e    f\ng"
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_beside_stands_below() {
+    fn text_that_does_not_fit_on_the_line_goes_to_the_next_line() {
         assert_eq!(screen(Some(10)).edges("abc", "de"), "abc     de");
         assert_eq!(screen(Some(6)).edges("abc", "defg"), "abc\n  defg");
         assert_eq!(screen(None).edges("abc", "de"), "abc  de");

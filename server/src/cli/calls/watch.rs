@@ -241,7 +241,7 @@ impl Watching {
                     (false, _) => terminal::warn(&format!("watching the feed of {user}; Ctrl-C ends it")),
                     (true, true) => terminal::warn("note: connected again, nothing was missed"),
                     (true, false) => terminal::warn(&format!(
-                        "note: connected again, some changes may be missing here: `tidewire feed {user}` has them"
+                        "note: connected again, some changes may be missing here: `tidewire feed {user}` shows them"
                     )),
                 }
                 return None;
@@ -249,7 +249,9 @@ impl Watching {
             Message::Post { item } => item.text(screen, now),
             Message::Remove { post } => screen.dim(&format!("post {post} is no longer in the feed")),
             Message::Update { post } => post.text(screen, now, &["edited".to_owned()]),
-            Message::Stale {} => screen.dim(&format!("more has changed than is sent: `tidewire feed {user}` has it")),
+            Message::Stale {} => {
+                screen.dim(&format!("more changes than the server sends: `tidewire feed {user}` shows them"))
+            }
             Message::Marker {} => screen.dim("the read marker has moved"),
             Message::Unread {} | Message::Beat {} | Message::Other => return None,
         })

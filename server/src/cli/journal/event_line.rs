@@ -119,7 +119,7 @@ pub(super) fn line(sequence: Sequence, event: &Event) -> Result<String, String> 
         }
         Event::Edited { id, body, hidden, at, .. } => {
             let body = body.as_ref().map(|body| post_line::body(body.as_str())).transpose();
-            let body = body.map_err(|cause| format!("the new body of post {id} is no JSON: {cause}"))?;
+            let body = body.map_err(|cause| format!("the new body of post {id} is not JSON: {cause}"))?;
             EventLine::Edited { id: id.to_string(), body, hidden: *hidden, at: at.to_string() }
         }
         Event::Deleted { id, .. } => EventLine::Deleted { id: id.to_string() },

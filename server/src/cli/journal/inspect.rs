@@ -87,7 +87,7 @@ impl JournalTotals {
             self.bad = true;
             let last = segment.first.0 - 1;
             let document = || json!({"missing": {"first": next.0, "last": last}});
-            self.report(document, || format!("events {next} to {last} are in no segment"));
+            self.report(document, || format!("no segment contains events {next} to {last}"));
         }
         let walk = segment.walk(|found| self.event(segment, found))?;
         let (events, bytes) = (walk.next.0.saturating_sub(segment.first.0), walk.good_bytes + walk.rest_bytes);

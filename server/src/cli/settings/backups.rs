@@ -39,7 +39,7 @@ impl Settings {
         let (every, keep) =
             (self.backup_every.map_or(EVERY, |span| span.0), self.backup_keep.map_or(KEEP, |span| span.0));
         match [("backup-every", every), ("backup-keep", keep)].iter().find(|(_, span)| span.is_zero()) {
-            Some((option, _)) => refuse(option, "must be longer than nothing"),
+            Some((option, _)) => refuse(option, "must be longer than zero"),
             // More frequent backups would only store more copies of the archive, because the journal already covers every moment.
             None => Ok(Some(BackupOptions { to, every, keep, begin_every: keep })),
         }

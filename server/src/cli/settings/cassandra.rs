@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_an_archive_is_told_with_the_option() {
+    fn an_archive_error_names_the_option() {
         let good = access("cassandra://a/feeds");
         assert!(good.options().is_ok());
         for (access, option) in [

@@ -38,7 +38,7 @@ impl Settings {
         };
         if limits.write_bytes < BULK_REQUEST_BYTES_MAX {
             let what = format!(
-                "{} is too small: one request that follows many may have {BULK_REQUEST_BYTES_MAX}",
+                "{} is too small: one request with many follows may have {BULK_REQUEST_BYTES_MAX}",
                 limits.write_bytes
             );
             return Err(SettingsError::Nonsense { option: "write-bytes-max", what });
@@ -95,7 +95,7 @@ impl Settings {
         let default = StorageConfig::default();
         let interval = self.snapshot_interval.map_or(default.snapshots.interval, |span| span.0);
         if interval.is_zero() {
-            let what = "must be longer than nothing".to_owned();
+            let what = "must be longer than zero".to_owned();
             return Err(SettingsError::Nonsense { option: "snapshot-interval", what });
         }
         let durability = self.durability.map_or(default.journal.durability, |SyncPolicy(durability)| durability);
@@ -128,7 +128,7 @@ fn check(config: &EngineConfig) -> Result<(), SettingsError> {
         return refuse("following-max", format!("{} is more than the {FOLLOWING_MAX} allowed", config.following_max));
     }
     if config.erasure_grace > ERASURE_GRACE_MAX {
-        return refuse("erasure-grace", format!("{:?} is more than the day allowed", config.erasure_grace));
+        return refuse("erasure-grace", format!("{:?} is more than the maximum, one day", config.erasure_grace));
     }
     let durations = [
         ("inbox-age", config.inbox_age.unwrap_or(Duration::MAX)),
@@ -138,7 +138,7 @@ fn check(config: &EngineConfig) -> Result<(), SettingsError> {
         ("live-history-ttl", config.live_history_ttl),
     ];
     match durations.iter().find(|(_, duration)| duration.is_zero()) {
-        Some((option, _)) => refuse(option, "must be longer than nothing".to_owned()),
+        Some((option, _)) => refuse(option, "must be longer than zero".to_owned()),
         None => Ok(()),
     }
 }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_like_that_of_a_setting_is_probably_meant_for_it() {
+    fn a_misspelled_variable_suggests_the_nearest_setting() {
         for (variable, expected) in [
             ("TIDEWIRE_LISTN", Some("TIDEWIRE_LISTEN")),
             ("TIDEWIRE_LISTEN", None),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_no_setting_is_answered_with_the_nearest_and_an_example() {
+    fn an_unknown_key_suggests_the_nearest_setting_with_an_example() {
         let file = Path::new("t.toml");
         for (text, line, nearest) in [
             ("inbox-post = 3", 1, Some("inbox-posts = 200")),

@@ -53,7 +53,7 @@ fn reference() -> String {
 }
 
 #[test]
-fn the_reference_has_every_setting_as_it_is() {
+fn the_reference_documents_every_setting() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/settings.md");
     let expected = reference();
     if cfg!(feature = "cluster") && env::var_os("TIDEWIRE_RENEW_GOLDEN").is_some() {
@@ -62,6 +62,6 @@ fn the_reference_has_every_setting_as_it_is() {
     let found = fs::read_to_string(file).unwrap_or_default();
     assert!(
         if cfg!(feature = "cluster") { found == expected } else { found.starts_with(&expected) },
-        "docs/settings.md is not as the code: set TIDEWIRE_RENEW_GOLDEN=1 and run this test once with the feature `cluster` to renew it"
+        "docs/settings.md differs from the code: set TIDEWIRE_RENEW_GOLDEN=1 and run this test once with the feature `cluster` to renew it"
     );
 }

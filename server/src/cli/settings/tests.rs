@@ -20,7 +20,7 @@ fn file(text: &str) -> Result<Settings, String> {
 }
 
 #[test]
-fn flags_win_over_the_file_and_the_file_over_the_defaults() {
+fn flags_override_the_file_and_the_file_overrides_defaults() {
     let flags = flags(&["--inbox-posts", "7", "--celebrity-followers", "off"]).unwrap();
     let file = file("inbox-posts = 9\nactive-window = \"90s\"\ncelebrity-followers = 0").unwrap();
     let config = flags.or(&file).engine().unwrap();
@@ -31,7 +31,7 @@ fn flags_win_over_the_file_and_the_file_over_the_defaults() {
 }
 
 #[test]
-fn where_and_how_state_is_kept_is_said_by_flags_and_by_the_file() {
+fn flags_and_the_file_set_the_storage_options() {
     let flags = flags(&["--durability", "no", "--snapshot-interval", "90s", "--repair"]).unwrap();
     let file =
         "durability = \"everysec\"\nsnapshot-compression = \"zstd\"\nsnapshot-inboxes = \"none\"\ndata-dir = \"d\"";
@@ -80,7 +80,7 @@ fn sizes_have_units_or_are_plain_numbers_of_bytes() {
 }
 
 #[test]
-fn an_address_without_a_host_is_one_of_this_machine_only() {
+fn an_address_without_a_host_is_loopback() {
     for (text, address) in [
         (":8080", "127.0.0.1:8080"),
         ("localhost:8080", "127.0.0.1:8080"),
@@ -98,7 +98,7 @@ fn an_address_without_a_host_is_one_of_this_machine_only() {
 }
 
 #[test]
-fn nonsense_is_refused_with_the_options_name() {
+fn invalid_values_are_refused_with_the_name_of_the_option() {
     let cases: [&[&str]; 35] = [
         &["--erasure-grace", "25h"],
         &["--inbox-posts", "0"],

@@ -55,7 +55,7 @@ impl FromStr for Bytes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no size; write it as 4GiB, 512MB or 4294967296, and larger than 0");
+        let wrong = || format!("{text:?} is not a size; write it as 4GiB, 512MB or 4294967296, and larger than 0");
         let bytes = text.parse::<ByteSize>().map_err(|_| wrong())?;
         // The library returns the largest number if a size is too large.
         let bytes = Some(bytes.as_u64()).filter(|bytes| *bytes < u64::MAX);
@@ -75,7 +75,7 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     };
     address.ok_or_else(|| {
         format!(
-            "{text:?} is no address with a port; write it as :8080 (this machine only), 192.0.2.1:8080 or [::1]:8080"
+            "{text:?} is not an address with a port; write it as :8080 (this machine only), 192.0.2.1:8080 or [::1]:8080"
         )
     })
 }
@@ -203,7 +203,7 @@ impl FromStr for LogLevel {
         if is_filter || Self::ALL.contains(&text) {
             return Ok(Self(text.to_owned()));
         }
-        Err(format!("{text:?} is neither one of {} nor a filter as \"warn,tidewire=debug\"", Self::ALL.join(", ")))
+        Err(format!("{text:?} is neither one of {} nor a filter such as \"warn,tidewire=debug\"", Self::ALL.join(", ")))
     }
 }
 
@@ -236,7 +236,7 @@ impl<'de> Deserialize<'de> for RequestsPerSecond {
 
 /// The TOML form of a size: a number of bytes, or a string with a unit.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a size as \"4GiB\", or a number of bytes")]
+#[serde(untagged, expecting = "a size such as \"4GiB\", or a number of bytes")]
 enum BytesToml {
     Number(u64),
     Text(String),

@@ -55,7 +55,7 @@ impl Export {
         let is_directory = self.file.is_dir();
         self.file = file_at(&self.file)?;
         if is_directory && !self.json {
-            let why = "what was accepted after it is only in the journal, and is NOT exported";
+            let why = "later events are only in the journal, and are NOT exported";
             terminal::warn(&format!("from {}: {why}", self.file.display()));
         }
         let snapshot = Snapshot::open(&self.file)?;
@@ -74,7 +74,7 @@ impl Export {
             };
             let written = written.and_then(|()| sink.flush());
             if !terminal::is_enough(&written) {
-                written.map_err(|cause| format!("cannot write {}: {cause}; it is not whole", out.display()))?;
+                written.map_err(|cause| format!("cannot write {}: {cause}; it is incomplete", out.display()))?;
             }
         }
         if self.json {
@@ -119,10 +119,10 @@ impl Export {
             return Ok(None);
         }
         let file = self.archive.clone().unwrap_or_else(|| self.file.with_file_name(archive::FILE));
-        let without = "--without-archive exports the other posts alone";
+        let without = "--without-archive exports only the other posts";
         if !file.exists() {
-            let needed = format!("there is no archive {}, which has the older posts", file.display());
-            return Err(format!("{needed}; name it by --archive; {without}").into());
+            let needed = format!("the archive {} with the older posts does not exist", file.display());
+            return Err(format!("{needed}; name it with --archive; {without}").into());
         }
         let opened = ReadOnlyArchive::open(&file, ARCHIVE_CACHE_BYTES);
         opened.map(Some).map_err(|cause| format!("{}; {without}", terminal::message_of(&cause)).into())
@@ -142,18 +142,19 @@ fn report_posts(outline: &Outline, has_archive: bool) {
     let hidden = " (`tidewire import posts` hides them again; POST /v1/posts refuses these lines)";
     note("archived posts", count(|post| post.is_archived), " (among them; some may be newer than the snapshot)");
     note("hidden posts", count(|post| post.is_hidden), hidden);
-    note("edited posts", count(|post| post.is_edited), " (as they are now; when they were edited is not exported)");
-    note("bodies with line breaks", count(|post| post.has_breaks), " (spaces stand there instead)");
+    note("edited posts", count(|post| post.is_edited), " (as they are now; times of edits are not exported)");
+    note("bodies with line breaks", count(|post| post.has_breaks), " (replaced by spaces)");
     note("deleted ids", outline.deleted.len(), " (not exported: after an import they can be used again)");
     if outline.needs_archive && !has_archive {
-        terminal::warn("posts that are only in the archive the snapshot was taken beside are NOT exported");
+        terminal::warn("posts that are only in the archive are NOT exported");
     }
 }
 
 fn report_edges(outline: &Outline) {
-    terminal::warn(&format!("follow edges: {} (when they were made is not exported)", outline.edges.len()));
-    note("hidden edges", outline.edges.iter().filter(|edge| edge.hidden).count(), " (by a third word)");
-    let preferences = " (their mutes, blocks, rules, lists and markers, and where their edges begin, are not exported)";
+    terminal::warn(&format!("follow edges: {} (times of follows are not exported)", outline.edges.len()));
+    note("hidden edges", outline.edges.iter().filter(|edge| edge.hidden).count(), " (marked by a third word)");
+    let preferences =
+        " (their mutes, blocks, rules, lists and markers, and the starts of their edges, are not exported)";
     note("readers with preferences", outline.with_preferences.len(), preferences);
     note("users whose tokens are revoked", outline.revoked, " (revocations are not exported)");
 }

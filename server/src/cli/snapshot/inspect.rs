@@ -26,7 +26,10 @@ pub(super) fn run(snapshot: &Snapshot, json: bool) -> Outcome {
         if let Some(identity) = reader.identity() {
             terminal::print_line(&format!("of the data directory {identity}"));
         }
-        terminal::print_line(&format!("taken at {}, replay goes on after event {}", header.taken_at, header.sequence));
+        terminal::print_line(&format!(
+            "taken at {}, replay continues after event {}",
+            header.taken_at, header.sequence
+        ));
         terminal::print_line("");
     }
     let mut sums: BTreeMap<Section, SectionTotals> = BTreeMap::new();
@@ -47,9 +50,9 @@ pub(super) fn run(snapshot: &Snapshot, json: bool) -> Outcome {
     if let Some(end) = reader.end() {
         terminal::print_line("");
         let last = last_instant(&end).map_or_else(|| "none".to_owned(), |instant| instant.to_string());
-        terminal::print_line(&format!("saw events through {}, last instant {last}", end.through));
+        terminal::print_line(&format!("contains events up to {}, last instant {last}", end.through));
         if end.archive {
-            terminal::print_line("older posts are in the archive that it was taken beside");
+            terminal::print_line("older posts are in its archive");
         }
     }
     Ok(ExitCode::SUCCESS)

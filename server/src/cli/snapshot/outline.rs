@@ -140,7 +140,7 @@ impl Outline {
     fn take_edges(&mut self, record: &EdgesRecord) -> Result<(), String> {
         let ((sources, _), (since, _)) = (record.sources.as_chunks::<4>(), record.since.as_chunks::<8>());
         if sources.len() != since.len() {
-            return Err("its columns are of different length".to_owned());
+            return Err("its columns have different lengths".to_owned());
         }
         self.id(record.follower)?;
         if !record.starts.is_empty() || !record.kept.is_empty() {
@@ -154,13 +154,13 @@ impl Outline {
         }
         for place in record.hidden.as_chunks::<4>().0 {
             let place = first.saturating_add(u32::from_le_bytes(*place) as usize);
-            self.edges.get_mut(place).ok_or("a hidden edge is not there")?.hidden = true;
+            self.edges.get_mut(place).ok_or("a hidden edge does not exist")?.hidden = true;
         }
         Ok(())
     }
 
     fn id(&self, number: u32) -> Result<&SourceId, String> {
-        self.ids.get(number as usize).ok_or_else(|| format!("source {number} is not there"))
+        self.ids.get(number as usize).ok_or_else(|| format!("source {number} does not exist"))
     }
 
     fn line(&self, record: &PostRecord<u32>) -> Result<String, String> {
@@ -302,7 +302,7 @@ mod tests {
     use tidewire::storage::snapshot::{self, Section, SnapshotHeader, SnapshotWriter};
 
     #[test]
-    fn runs_are_as_long_as_fits_and_at_least_one_post() {
+    fn runs_fill_the_byte_limit_and_have_at_least_one_post() {
         let place = |line_bytes| ExportedPost {
             at: Position::MIN,
             line_bytes,
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_with_two_records_is_exported_once_as_the_later_says() {
+    fn a_post_with_two_records_is_exported_once_from_the_later_record() {
         let directory = tempfile::tempdir().unwrap();
         let files = DiskFiles::open(directory.path()).unwrap();
         let header = SnapshotHeader { sequence: Sequence(1), taken_at: UnixMicros(0) };
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn many_short_runs_write_what_one_long_run_does() {
+    fn many_short_runs_write_the_same_as_one_long_run() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/v1");
         let snapshot = Snapshot::open(&fixtures.join("snapshot-00000000000000000008.tide")).unwrap();
         let outline = Outline::read(&snapshot).unwrap();

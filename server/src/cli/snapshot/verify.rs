@@ -19,14 +19,14 @@ pub(super) fn run(file: &Snapshot, json: bool) -> Outcome {
     let mut reader = file.reader()?;
     let sequence = reader.header().sequence;
     if snapshot::parse_name(file.name()).is_some_and(|named| named != sequence) {
-        return Err(reader.bad(format!("its header says event {sequence}, and its name another")).into());
+        return Err(reader.bad(format!("its header names event {sequence}, and its file name another")).into());
     }
     let (world, machine) = World::create(CelebrityPolicy::PushAll, Sharding::new(1));
     let mut loading = Loading { world, machine, inboxes: 0 };
     let end = each_block(&mut reader, |batch| loading.take(batch))?;
     if end.through < sequence {
         let through = end.through;
-        return Err(reader.bad(format!("it saw events through {through}, fewer than the {sequence} it is of")).into());
+        return Err(reader.bad(format!("it ends at event {through}, before its sequence {sequence}")).into());
     }
     let Loading { world, inboxes, .. } = loading;
     if json {
@@ -52,7 +52,7 @@ pub(super) fn run(file: &Snapshot, json: bool) -> Outcome {
         world.posts.deleted().count(),
     ));
     if end.archive {
-        terminal::print_line("older posts are in the archive that it was taken beside, which was not looked at");
+        terminal::print_line("older posts are in its archive, which was not verified");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -106,7 +106,7 @@ impl Loading {
                 each_record("inboxes", &records, |record| {
                     whole(&record.posts, 16)?;
                     let known = (record.reader as usize) < sources;
-                    if known { Ok(()) } else { Err(format!("it is of source {}, which is not there", record.reader)) }
+                    if known { Ok(()) } else { Err(format!("its source {} does not exist", record.reader)) }
                 })
             }
         }

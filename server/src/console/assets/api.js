@@ -1,8 +1,8 @@
-// Requests to the server this page came from, and its refusals in words.
+// Requests to the server of this page, and the texts of its refusals.
 
-/** A request that was not done: `message` is for people. */
+/** A refused or failed request. `message` is for people. */
 export class Refusal extends Error {
-  /** @param {string} message @param {number} [status] @param {string} [code] @param {number} [oldest] the first event that the journal has, if it lacks others */
+  /** @param {string} message @param {number} [status] @param {string} [code] @param {number} [oldest] the first event in the journal, if earlier ones are missing */
   constructor(message, status = 0, code = '', oldest = undefined) {
     super(message);
     this.oldest = oldest;
@@ -13,15 +13,15 @@ export class Refusal extends Error {
 
 const ANSWER_MAX_MS = 15_000;
 
-/** The time limit of what the server may do for minutes, in milliseconds. */
+/** The time limit of requests that may take minutes, in milliseconds. */
 export const LONG_MS = 600_000;
 
 const CREDENTIAL = 'tidewire-credential';
 
-/** The key or token that the server is asked with, for as long as this tab is open. */
+/** The key or token of all requests. The tab stores it until it is closed. */
 export const credential = () => sessionStorage.getItem(CREDENTIAL) ?? '';
 
-/** Asks with another one from now on. */
+/** Sets the key or token of later requests. */
 export function useCredential(text) {
   if (text) sessionStorage.setItem(CREDENTIAL, text);
   else sessionStorage.removeItem(CREDENTIAL);
@@ -32,8 +32,8 @@ export function useCredential(text) {
  * @param {string} method
  * @param {string} path
  * @param {object} [body] sent as JSON
- * @param {number} [within] milliseconds after which the request is given up
- * @returns {Promise<{json: any, text: string, headers: Headers}>} `json` is null if the answer is no JSON
+ * @param {number} [within] timeout in milliseconds
+ * @returns {Promise<{json: any, text: string, headers: Headers}>} `json` is null if the response is not JSON
  * @throws {Refusal}
  */
 export async function ask(method, path, body, within = ANSWER_MAX_MS) {
@@ -57,10 +57,10 @@ export async function ask(method, path, body, within = ANSWER_MAX_MS) {
 
 const refused = (answer, json) => new Refusal(inWords(answer, json), answer.status, json?.code, json?.oldest);
 
-/** The refusal that an answer is. @param {Response} answer */
+/** Returns the refusal in a response. @param {Response} answer */
 export const refusalOf = async (answer) => refused(answer, parsed(await answer.text()));
 
-/** A path under a user's, of parts that may be anything. */
+/** A path below a user's path. The parts may contain any characters. */
 export const userPath = (user, ...parts) => ['/v1/users', ...[user, ...parts].map(encodeURIComponent)].join('/');
 
 function parsed(text) {

@@ -1,4 +1,4 @@
-// What the server accepts, as it comes.
+// The changes that the server accepts, live.
 
 import { byId, say } from './dom.js';
 import { Events } from './events.js';
@@ -11,33 +11,33 @@ import { clock, plural } from './words.js';
 const STATES = { open: ['Live', 'good'], broken: ['Reconnecting…', 'bad'], refused: ['Refused', 'bad'] };
 const LOST = {
   sequence_in_future: 'The server has another journal now. New rows come from the new journal; rows below come from the old one. Changes between them may be missing.',
-  gone: 'The journal does not have all that came meanwhile: changes are missing here.',
+  gone: 'The journal no longer has all changes since then: some are missing here.',
 };
 const tail = new Tail(byId('changes'), sayEmpty);
 let events = null;
 let state = null;
 
-/** What a change is, in a few words, with links. */
+/** A short description of a change, with links. */
 function inWords(change) {
   const { type, post, id, user, source, follows, unfollows, follower, list } = change;
   const edges = (all) => (all.length === 1 ? [link(all[0].follower), ' → ', link(all[0].source)] : [plural(all.length, 'follow')]);
   if (post) {
-    const more = [post.repost_of && [', a repost of ', postLink(post.repost_of)], post.reply_to && [', answers ', postLink(post.reply_to)]];
+    const more = [post.repost_of && [', a repost of ', postLink(post.repost_of)], post.reply_to && [', replies to ', postLink(post.reply_to)]];
     return [postLink(post.id), ' by ', link(post.author), ...more.filter(Boolean).flat()];
   }
   if (type === 'follows_changed') return [`${plural(follows.length, 'follow')}, ${plural(unfollows.length, 'unfollow')}`];
   if (follows) return edges(follows);
   if (follower) return edges([{ follower, source }]);
-  // Nothing is behind the link of a deleted post.
+  // A link to a deleted post would lead nowhere.
   if (id) return [type === 'deleted' ? `post ${id}` : postLink(id)];
   return [user && link(user), list && ` list ${list}`, source && ' → ', source && link(source)].filter(Boolean);
 }
 
-/** The kinds that are chosen together with this one. */
+/** The option of the filter that contains this kind. */
 const groupOf = (kind) => [...byId('types').options].find(({ value }) => value.split(',').includes(kind))?.value ?? 'others';
 
 function sayEmpty(shown, isAnyKept) {
-  const text = isAnyKept ? 'None of the kept changes is of this kind.' : 'Nothing has changed since this page was opened.';
+  const text = isAnyKept ? 'No recent change is of this kind.' : 'Nothing has changed since you opened this page.';
   byId('none-yet').hidden = shown > 0;
   if (byId('none-yet').textContent !== text) byId('none-yet').textContent = text;
 }
@@ -51,7 +51,7 @@ function showState() {
 
 function watch() {
   sayEmpty(0, false);
-  // All kinds: another choice shows what came of it before, which the server would not send again.
+  // Requests all kinds: another choice shows earlier changes, which the server would not send again.
   events = new Events('/v1/changes', {
     state: (now, why) => {
       state = now;
@@ -77,5 +77,5 @@ watchStats(({ journal }) => {
   if (events) return;
   if (journal) return watch();
   byId('changes-state').hidden = true;
-  say(byId('changes-note'), 'This server keeps nothing on disk, and changes are read from the journal: start it with a data directory.', true);
+  say(byId('changes-note'), 'This page reads changes from the journal, but this server stores nothing on disk: start it with a data directory.', true);
 });

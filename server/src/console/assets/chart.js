@@ -1,4 +1,4 @@
-// A chart of the last hour or day: uPlot draws it; the legend, the table and the words beside it are the page's.
+// A chart of the last hour or day. uPlot draws the lines; the page adds the legend, the table and the text for screen readers.
 
 import uPlot from './uplot.js';
 
@@ -26,11 +26,11 @@ const minute = (seconds) => clock(seconds * 1000).slice(0, 5);
  * What a chart shows.
  * @typedef {object} Kind
  * @property {string} title
- * @property {string} hint what it means
+ * @property {string} hint its meaning
  * @property {(value: number) => string} format
- * @property {number[]} [steps] what the axis may count by; by default any round number
+ * @property {number[]} [steps] the possible steps of the axis; by default any round number
  * @property {boolean} [stacked] the parts of a whole, one above the other
- * @property {string} [none] what is said where there is no line
+ * @property {string} [none] the text if there is no line
  * @property {(history: object) => [string, (number|null)[]][]} lines names and values, the most important line first
  */
 
@@ -52,7 +52,7 @@ export class Chart {
   /** @param {Kind} kind */
   constructor(kind) {
     this.#kind = kind;
-    this.#canvas = element('div', { class: 'plot', role: 'img', 'aria-label': `${kind.title}: nothing known yet` });
+    this.#canvas = element('div', { class: 'plot', role: 'img', 'aria-label': `${kind.title}: no data yet` });
     this.#table = new Figures(kind.title);
     this.#details = element('details', { class: 'figures' }, element('summary', {}, 'Table'), this.#table.element);
     this.#details.addEventListener('toggle', () => this.#fillTable());
@@ -62,7 +62,7 @@ export class Chart {
     isDark.addEventListener('change', () => this.#plot?.redraw(true));
   }
 
-  /** Shows a time. @param {object} history columns as the server sends them @param {number} seconds how long it is */
+  /** Shows a period. @param {object} history columns as the server sends them @param {number} seconds its length */
   show(history, seconds) {
     this.#seconds = seconds;
     [this.#now, this.#every] = [history.now_seconds, history.interval_seconds];
@@ -116,7 +116,7 @@ export class Chart {
     const line = (_, nth) => {
       const name = `s${nth + 1}`;
       const fill = stacked || nth === 0 ? () => `${colour(name)}${stacked ? '66' : '1c'}` : undefined;
-      // One sample makes no line yet.
+      // A single sample makes no line.
       const points = { show: (plot) => plot.data[0].length === 1, size: 6, fill: () => colour(name) };
       return { stroke: () => colour(name), width: 1.5, pxAlign: 0, fill, points };
     };
@@ -125,7 +125,7 @@ export class Chart {
     return {
       width,
       height: HEIGHT,
-      // To the right as wide as half of a time below the axis.
+      // The right padding is half as wide as a time below the axis.
       padding: [6, 18, 0, 0],
       legend: { show: false },
       bands,
@@ -148,7 +148,7 @@ export class Chart {
     };
   }
 
-  /** The time that is chosen, up to now: where nothing is known nothing is drawn. */
+  /** The chosen period, up to now. Parts without samples stay empty. */
   #span() {
     return [this.#now - this.#seconds, this.#now];
   }
@@ -167,21 +167,21 @@ export class Chart {
       ),
     );
     if (isPast) entries.push(element('li', { class: 'hint' }, clock(this.#times[row] * 1000)));
-    if (!this.#lines.length) entries.push(element('li', { class: 'hint' }, this.#kind.none ?? 'nothing yet'));
+    if (!this.#lines.length) entries.push(element('li', { class: 'hint' }, this.#kind.none ?? 'no data yet'));
     this.#legend.replaceChildren(...entries);
   }
 
   #text = (value) => (isNumber(value) ? this.#kind.format(value) : '–');
 
-  /** What who does not see the lines is told of them. */
+  /** Describes the lines for screen readers. */
   #inWords() {
     const { title, none } = this.#kind;
-    if (!this.#lines.length) return `${title}: ${none ?? 'nothing yet'}`;
+    if (!this.#lines.length) return `${title}: ${none ?? 'no data yet'}`;
     const told = this.#lines.map(([name, values]) => {
       const known = values.filter(isNumber);
       if (!known.length) return `${name}: none`;
       const [least, most] = [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
-      return `${name}: now ${this.#text(values.at(-1))}, least ${this.#text(least)}, most ${this.#text(most)}`;
+      return `${name}: now ${this.#text(values.at(-1))}, minimum ${this.#text(least)}, maximum ${this.#text(most)}`;
     });
     return `${title}. ${told.join('; ')}`;
   }
@@ -191,12 +191,12 @@ export class Chart {
     const head = ['Time', ...this.#lines.map(([name]) => name)];
     const cells = (at) => [clock(this.#times[at] * 1000), ...this.#lines.map(([, values]) => this.#text(values[at]))];
     const { rows, step } = rowsOf(this.#times, this.#every);
-    const caption = `The newest figures, then the last of every ${duration(step)}.`;
+    const caption = `The newest figures, then the last ones of every ${duration(step)}.`;
     this.#table.show(caption, head, rows.map(({ key, at }) => ({ key, cells: cells(at) })));
   }
 }
 
-/** The newest sample, and the last one of every so many seconds before: those stay the same while time goes on. Newest first. */
+/** The newest sample, and the last one of each earlier interval, newest first. The rows of past intervals do not change. */
 function rowsOf(times, every) {
   const span = (times.at(-1) ?? 0) - (times[0] ?? 0);
   const step = ROW_STEPS.find((seconds) => seconds >= every && span / seconds <= TABLE_ROWS) ?? STEPS.at(-1);
@@ -210,7 +210,7 @@ function rowsOf(times, every) {
   return { rows, step };
 }
 
-/** The figures of a chart as a table. What is the same stays in place, with the selection in it and where a screen reader is. */
+/** The figures of a chart as a table. Unchanged cells stay, so a selection and the position of a screen reader stay too. */
 class Figures {
   #caption = element('caption', { class: 'hint' });
   #head = element('tr');

@@ -19,7 +19,7 @@ const sum = (values) => values.reduce((total, value) => total + (value ?? 0), 0)
 
 export const REQUESTS = {
   title: 'Requests',
-  hint: 'Answered each second, and refused or failed',
+  hint: 'Answered per second, and refused or failed',
   format: amount,
   lines: ({ requests_per_second: { reads, writes, live, other }, refusals_per_second: codes }) => [
     ['reads', reads],
@@ -31,8 +31,8 @@ export const REQUESTS = {
 };
 
 export const TIMES = {
-  title: 'Times',
-  hint: 'To answer a published post, to build a feed page',
+  title: 'Latency',
+  hint: 'Of publishing a post, and of building a feed page',
   format: latency,
   steps: WHOLE,
   lines: (history) => [
@@ -45,14 +45,14 @@ export const TIMES = {
 
 export const DELIVERIES = {
   title: 'Deliveries',
-  hint: 'Inboxes written each second',
+  hint: 'Inbox writes per second',
   format: amount,
   lines: ({ deliveries_per_second: all }) => [['per second', all]],
 };
 
 export const LIVE = {
   title: 'Live',
-  hint: 'Connections, and messages sent each second',
+  hint: 'Connections, and messages sent per second',
   format: amount,
   lines: ({ live_connections: live, live_messages_per_second: messages }) => [
     ['messages', messages],
@@ -62,22 +62,22 @@ export const LIVE = {
 
 export const MEMORY = {
   title: 'Memory',
-  hint: 'Resident memory, by what it holds',
+  hint: 'Resident memory, by content',
   format: bytes,
   steps: POWERS_OF_TWO,
   stacked: true,
   lines: ({ memory_bytes: { resident, ...parts } }) => {
     const known = PARTS.filter(([name]) => parts[name]).map(([name, text]) => [text, parts[name]]);
     const rest = (total, at) => Math.max(0, (total ?? 0) - sum(known.map(([, values]) => values[at])));
-    return resident ? [...known, ['all else', resident.map(rest)]] : known;
+    return resident ? [...known, ['other', resident.map(rest)]] : known;
   },
 };
 
 export const REFUSALS = {
   title: 'Refusals',
-  hint: 'By code, each second',
+  hint: 'Per second, by code',
   format: amount,
-  none: 'none in this time',
+  none: 'none in this period',
   lines: ({ refusals_per_second: codes }) => commonest(codes),
 };
 
@@ -89,7 +89,7 @@ export const AWAKE = {
   lines: ({ active }) => [['awake', active]],
 };
 
-/** As many lines as there are colours: the commonest codes, and the others together. */
+/** One line per colour: the most frequent codes, and all others together. */
 function commonest(codes, linesMax = 6) {
   const all = Object.entries(codes)
     .filter(([, values]) => sum(values) > 0)
@@ -99,7 +99,7 @@ function commonest(codes, linesMax = 6) {
   return [...all.slice(0, linesMax - 1), ['others', others[0].map((_, at) => sum(others.map((values) => values[at])))]];
 }
 
-/** Charts in the element `#charts`, which follow the server; what is wrong with them is said in `#history-note`. */
+/** Charts in the element `#charts`, which poll the server. `#history-note` shows errors. */
 export class Charts {
   #charts;
   #history;
@@ -123,7 +123,7 @@ export class Charts {
     );
   }
 
-  /** Shows another time, or another node. @param {{seconds: number, span: string}} time @param {string} [node] */
+  /** Shows another period, or another node. @param {{seconds: number, span: string}} time @param {string} [node] */
   choose({ seconds, span }, node) {
     this.#seconds = seconds;
     if (span !== this.#span || node !== this.#node) this.#history = historyOf(span, node);
@@ -135,14 +135,14 @@ export class Charts {
     const history = this.#history;
     try {
       const all = await history.read();
-      // Another time, or another node, was chosen meanwhile.
+      // The user has chosen another period or node meanwhile.
       if (history !== this.#history) return this.poll.wake(true);
       const columns = newestRows(all, this.#seconds);
       this.#charts.forEach((chart) => chart.show(columns, this.#seconds));
       this.#onColumns(columns);
-      say(byId('history-note'), columns.at_seconds.length ? '' : 'The first figures come in a few seconds.');
+      say(byId('history-note'), columns.at_seconds.length ? '' : 'The first figures appear in a few seconds.');
     } catch (refusal) {
-      // The top of the page says already what a refusal of all means.
+      // The top of the page already reports a refusal of all requests.
       if (refusal.status === 503 || refusal.status === 404) say(byId('history-note'), refusal.message, true);
       throw refusal;
     }

@@ -11,13 +11,13 @@ import { amount, bytes, count, duration } from './words.js';
 const EVERY_MS = 3000;
 /** Maximum time to wait for the figures of a node, so that a node that hangs does not stop the table. */
 const FIGURES_WITHIN_MS = 2000;
-/** The number of beats after which a node counts as silent. */
+/** The number of missed heartbeats after which a node counts as silent. */
 const SILENT_BEATS = 3;
 
-/** The statistics that were read before, by node, for rates. */
+/** The previous statistics by node, for rates. */
 const before = new Map();
 
-/** Reads all figures again and again. A server alone has none, and is not asked. */
+/** Polls all figures. A server outside a cluster has none, and gets no requests. */
 function watch() {
   return new Poll(
     () => EVERY_MS,
@@ -42,7 +42,7 @@ watchStats((_, headers) => {
   if (isNode) watching ??= watch();
 });
 
-/** The figures of a node, with its rates since they were read last; null if it does not answer. */
+/** The figures of a node, with its rates since the last read; null if it does not respond. */
 async function figures(name) {
   try {
     const { json: stats } = await readStats(name, FIGURES_WITHIN_MS);
@@ -78,8 +78,7 @@ function show(cluster, nodes) {
 function row(shown, known, cluster, last) {
   const { name, address, partitions, heard_ms: heard } = shown;
   const silent = silence(shown, cluster);
-  const writes = silent ? 'took the writes' : 'takes the writes';
-  const is = [name === cluster.sequencer ? writes : null, name === cluster.node ? 'answered this' : null, silent && `silent for ${silent}`].filter(Boolean);
+  const is = [name === cluster.sequencer ? 'sequencer' : null, name === cluster.node ? 'answered this' : null, silent && `silent for ${silent}`].filter(Boolean);
   const { stats, pages, deliveries } = known ?? {};
   return [
     name,
@@ -99,7 +98,7 @@ function row(shown, known, cluster, last) {
 /** Sums over the nodes that answer. */
 function sums(nodes) {
   const known = nodes.filter(Boolean);
-  /** Of those of which it is known yet. */
+  /** The sum over the nodes that have this value. */
   const sum = (of) => {
     const values = known.map(of).filter((value) => value !== null && value !== undefined);
     return values.length ? values.reduce((total, value) => total + value, 0) : null;
@@ -117,9 +116,9 @@ function sums(nodes) {
 function about(cluster) {
   const { node, nodes, epoch, sequencer, applied } = cluster;
   const silent = silence(nodes.find(({ name }) => name === sequencer) ?? {}, cluster);
-  const none = 'no node: writes are refused until one does';
+  const none = 'none: writes are refused until a node takes over';
   return [
-    ['Takes the writes', silent ? `${sequencer}, which has been silent for ${silent}` : (sequencer ?? none)],
+    ['Sequencer', silent ? `${sequencer}, silent for ${silent}` : (sequencer ?? none)],
     ['Sequencers so far', count(epoch)],
     [`Last record that ${node} has applied`, count(applied)],
   ];

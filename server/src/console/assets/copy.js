@@ -4,7 +4,7 @@ import { element } from './dom.js';
 
 const DONE_MS = 2000;
 
-/** A button that copies the text of an element. @param {HTMLElement} source @param {string} [name] what it is called, if not only "Copy" */
+/** A button that copies the text of an element. @param {HTMLElement} source @param {string} [name] its label, if not "Copy" */
 export function copyButton(source, name = null) {
   const button = element('button', { type: 'button', class: 'quiet', 'aria-live': 'polite', 'aria-label': name }, 'Copy');
   button.addEventListener('click', async () => {

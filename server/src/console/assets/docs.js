@@ -1,11 +1,11 @@
-// The page of the interface: what /openapi.json says, to be read and tried.
+// The page of the API: shows /openapi.json, and sends requests.
 
 import { byId, element, say } from '/console/dom.js';
 import { navigate } from '/docs/navigation.js';
 import { prose, schemaSection, typeOf } from '/docs/schemas.js';
 import { tryIt } from '/docs/try.js';
 
-/** In the order in which they are read. */
+/** In display order. */
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'];
 
 const paragraphs = (text) => text.split('\n\n').map((part) => element('p', {}, ...prose(part)));
@@ -19,7 +19,7 @@ function operationsOf(description) {
   );
 }
 
-/** A table of two columns, which fits into narrow windows; what does not scrolls inside it. */
+/** A table of two columns that fits into narrow windows. Wider content scrolls inside it. */
 function table(title, first, rows) {
   const head = [first, 'Meaning'].map((name) => element('th', { scope: 'col' }, name));
   const row = ([name, meaning]) => element('tr', {}, element('th', { scope: 'row' }, ...name), element('td', {}, ...meaning));
@@ -45,7 +45,7 @@ function content(of) {
 function body(told) {
   if (!told.requestBody) return [];
   const { required, description, content: of } = told.requestBody;
-  const title = required ? 'Body' : 'Body, if any';
+  const title = required ? 'Body' : 'Body (optional)';
   return [element('h3', {}, title), ...content(of), element('p', { class: 'note' }, description)];
 }
 
@@ -53,7 +53,7 @@ function answer([status, { description, content: of }]) {
   return element('li', {}, element('p', {}, element('b', {}, status), ' ', ...prose(description)), ...content(of));
 }
 
-/** Refusals, all of them problem documents; what their headers mean once for all. */
+/** The refusals, which are all problem documents, with the meaning of their headers once for all. */
 function errors(responses) {
   const row = ([status, { description, 'x-codes': codes = [] }]) => [
     [status],
@@ -93,7 +93,7 @@ function inside(operation) {
     ...paragraphs(told.description),
     ...parameters(told),
     ...body(told),
-    element('h3', {}, 'Answers'),
+    element('h3', {}, 'Responses'),
     element('ul', { class: 'answers' }, ...good.map(answer)),
     ...headers(good),
     ...messages(told),
@@ -101,7 +101,7 @@ function inside(operation) {
   ];
 }
 
-/** An operation, whose inside is made when it is first opened. */
+/** An operation. Its content is built when it is first opened. */
 function card(operation) {
   const { method, path, told } = operation;
   const made = element(
@@ -142,5 +142,5 @@ async function show() {
 byId('access').addEventListener('submit', (event) => event.preventDefault());
 show().then(
   () => say(byId('note'), ''),
-  (error) => say(byId('note'), `The description cannot be read: ${error.message}.`, true),
+  (error) => say(byId('note'), `Cannot load the description: ${error.message}.`, true),
 );

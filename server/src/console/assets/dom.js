@@ -1,12 +1,12 @@
-// Small helpers around the document. Text goes in as text only.
+// Helpers for the document. They insert text as text only.
 
-/** The element of this id, which the page has. */
+/** Returns the element with this id, which must exist. */
 export const byId = (id) => document.getElementById(id);
 
 /**
  * Makes an element.
  * @param {string} tag
- * @param {object} [attributes] null and undefined are left out
+ * @param {object} [attributes] null and undefined are omitted
  * @param {...(Node|string|null)} children
  */
 export function element(tag, attributes = {}, ...children) {
@@ -23,21 +23,21 @@ export function facts(pairs) {
   return pairs.flatMap(([name, value]) => [element('dt', {}, name), element('dd', {}, value)]);
 }
 
-/** Says something next to a control. */
+/** Shows a message next to a control. */
 export function say(note, text, isError = false) {
   note.classList.toggle('error', isError);
   note.textContent = text;
 }
 
-// The controls that have something under way.
+// The controls with an action in progress.
 const running = new WeakSet();
 
 /**
- * Does what a control asks for, once at a time, and says next to it what went wrong.
+ * Runs the action of a control, once at a time, and shows an error next to it.
  * @param {HTMLElement} control busy meanwhile; it keeps the focus
  * @param {HTMLElement} note
- * @param {() => Promise<string|void>} action returns what to say of its success
- * @returns {Promise<boolean>} whether it succeeded
+ * @param {() => Promise<string|void>} action returns the message of success
+ * @returns {Promise<boolean>} true if it succeeded
  */
 export async function act(control, note, action) {
   if (running.has(control)) return false;
@@ -57,7 +57,7 @@ export async function act(control, note, action) {
 }
 
 /**
- * Saves what a control is set to. What it is set to meanwhile is saved after that; what cannot be saved is taken back.
+ * Saves the value of a control. A newer value is saved afterwards; a value that cannot be saved is reset.
  * @param {HTMLElement} control
  * @param {HTMLElement} note
  * @param {{read: () => any, write: (value: any) => void}} value how the control is read and set
@@ -68,21 +68,21 @@ export function saved(control, note, { read, write }, save) {
   let chosen = last;
   control.addEventListener('change', async () => {
     if (!control.reportValidity()) return;
-    // What is typed and not finished yet is no choice.
+    // Unfinished input is not a choice.
     chosen = read();
     if (running.has(control)) return;
     while (chosen !== last) {
       const wanted = chosen;
       if (await act(control, note, () => save(wanted).then(() => 'Saved.'))) last = wanted;
-      // Something newer is tried in its turn.
+      // A newer value is tried next.
       else if (chosen === wanted) write((chosen = last));
     }
   });
 }
 
 /**
- * Asks before something that cannot be taken back.
- * @param {string} [name] what has to be typed to confirm it
+ * Asks for confirmation of an action that cannot be undone.
+ * @param {string} [name] the text to type as confirmation
  * @returns {Promise<boolean>}
  */
 export function confirmed(title, text, yes, name = '') {

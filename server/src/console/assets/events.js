@@ -10,13 +10,13 @@ const RETRY_MS = 2000;
  * @typedef {{event: string, id: string, data: string}} StreamEvent
  */
 
-/** Statuses after which another attempt would be refused too, besides those that concern a key. */
+/** Statuses after which a retry would be refused too, besides those of keys and tokens. */
 const FINAL = [400, 404, 409];
 
-/** Codes of refusals that concern the place in the journal: the server accepts another place. */
+/** Codes of refusals of the position in the journal: the server accepts another position. */
 const LOST = ['gone', 'sequence_in_future'];
 
-/** A stream of events. After a broken connection it continues where it was; while the page is hidden it has no connection. */
+/** A stream of events. It resumes after a broken connection, and disconnects while the page is hidden. */
 export class Events {
   #path;
   #handlers;
@@ -30,7 +30,7 @@ export class Events {
    * @param {object} handlers
    * @param {(event: StreamEvent) => void} handlers.event
    * @param {(state: 'open'|'broken'|'refused', why?: string) => void} handlers.state
-   * @param {(why: 'gone'|'sequence_in_future') => void} [handlers.lost] the journal does not have its place any more: it continues with the next events
+   * @param {(why: 'gone'|'sequence_in_future') => void} [handlers.lost] the journal no longer has its position: it continues with the next events
    */
   constructor(path, handlers) {
     [this.#path, this.#handlers] = [path, handlers];
@@ -38,7 +38,7 @@ export class Events {
     this.#start();
   }
 
-  /** Ends it for good. */
+  /** Closes the stream permanently. */
   close() {
     this.#isClosed = true;
     document.removeEventListener('visibilitychange', this.#seen);
@@ -59,7 +59,7 @@ export class Events {
       } catch (error) {
         if (signal.aborted) return;
         const { status, code } = error;
-        // The journal does not reach back to where it was, or is another one.
+        // The journal no longer has this position, or is another journal.
         const isLost = this.#lastId !== '' && LOST.includes(code);
         if (isLost) {
           this.#lastId = '';

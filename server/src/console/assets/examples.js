@@ -1,15 +1,15 @@
-// Ids to try requests with: of users and posts that this server has, where a request only reads.
+// Ids for trying requests: those of users and posts of this server, if a request only reads.
 
 import { byId } from '/console/dom.js';
 
 const SOURCES = '/v1/sources?kind=user&limit=20';
-// These change nothing of what users have decided or published, although they are not GET.
+// These change no posts and no settings of users, although they are not GET.
 const HARMLESS = ['verify_feed', 'rebuild_feed'];
 
 const OF_OWN_POST = ['edit_post', 'delete_post'];
 
 let asked;
-// The post that was published last from this page, and who fills it in.
+// The post that this page published last, and the forms that use it.
 let own = null;
 const usersOfOwn = [];
 
@@ -23,7 +23,7 @@ async function read(url) {
   return answer.ok ? (await answer.json()).items : [];
 }
 
-/** A user who follows somebody, and the newest posts of whom or what that is: so there is a feed, with posts to explain. */
+/** A user who follows a source, and the newest posts of that source: so there is a feed with posts to explain. */
 async function readExamples() {
   const user = (await read(SOURCES)).find(({ following }) => following > 0)?.id;
   if (!user) return {};
@@ -32,22 +32,22 @@ async function readExamples() {
   return { user, id: ids[0], post: ids[0], ids: ids.join(',') };
 }
 
-/** What is published from this page is an example of what may be edited and deleted. */
+/** A post that this page published is an example for edits and deletions. */
 export function published(id) {
   own = { id };
   for (const use of usersOfOwn) use(own);
 }
 
 /**
- * Brings examples for the parameters of an operation to `use`, once there are any. Without permission to look for some, and for what changes
- * something, those of the description stay: nobody's data is changed by one click.
+ * Passes examples for the parameters of an operation to `use`, when they are known. Without permission to search, and for operations that
+ * change data, the examples of the description stay: one click must not change the data of users.
  */
 export function examplesFor({ method, path, told }, use) {
   if (OF_OWN_POST.includes(told.operationId)) {
     usersOfOwn.push(use);
     if (own) use(own);
   }
-  // Lists have names, which belong to their reader.
+  // The name of a list belongs to its reader.
   const isReadOnly = method === 'get' && !path.includes('{name}');
   if (!told.parameters.length || !(isReadOnly || HARMLESS.includes(told.operationId))) return;
   asked ??= readExamples().catch(() => ({}));

@@ -1,4 +1,4 @@
-// One post's way to its followers, as a picture: bands as wide as there are followers in them.
+// A picture of the fan-out of one post: the width of a band shows its number of followers.
 
 import { count, latency } from './words.js';
 
@@ -11,11 +11,11 @@ const BAR = 10;
 const LABEL_WIDTH = 176;
 const WIDTH_MIN = 260;
 
-/** The ways, with what is said of each. */
+/** The routes, with a note for each. */
 const WAYS = [
   ['pushed', 'pushed', ({ finished_after_us: us }) => `the last after ${latency(us)}`],
   ['already_there', 'skipped', () => 'there already, or too old'],
-  ['asleep', 'asleep', () => 'it comes when they wake'],
+  ['asleep', 'asleep', () => 'delivered when they wake'],
   ['pulled', 'pull it', () => 'when they read their feed'],
 ];
 
@@ -26,7 +26,7 @@ function svg(tag, attributes, ...children) {
   return made;
 }
 
-/** The picture in words. */
+/** Describes the picture for screen readers. */
 export function inWords(fanout) {
   const parts = waysOf(fanout).map(({ value, name, note }) => `${count(value)} ${name}, ${note}`);
   return `Of ${count(fanout.followers)} followers: ${parts.join('; ') || 'none'}.`;
@@ -37,10 +37,10 @@ function waysOf(fanout) {
 }
 
 /**
- * Draws it.
+ * Draws the picture.
  * @param {object} fanout as the server answers
  * @param {number} width in pixels
- * @returns {SVGElement|null} null if it went to nobody yet
+ * @returns {SVGElement|null} null if it has no followers to show yet
  */
 export function picture(fanout, width) {
   const ways = waysOf(fanout);

@@ -1,4 +1,4 @@
-// The feed of a reader, as it changes.
+// The live feed of a reader.
 
 import { Feed } from '/tidewire.js';
 
@@ -24,17 +24,17 @@ const ARRIVALS_EVERY_MS = 5_000;
 export class FeedView {
   #user;
   #feed;
-  /** What is shown for each post: its entry and its element. */
+  /** The shown entry and element of each post. */
   #shown = new Map();
   #isDue = false;
   #arrived = 0;
-  /** The newest entry that was shown: newer ones are new. */
+  /** The cursor of the newest shown entry: entries above it are new. */
   #newest = '';
-  /** Posts that are not shown in their new places yet, as somebody is busy in the list. */
+  /** Posts that wait for their new places while the user is busy in the list. */
   #waiting = new Set();
-  /** The explanations that are open, by the post. */
+  /** The open explanations by post. */
   #whys = new Map();
-  /** The cursor up to which the reader has read, as far as it is known. */
+  /** The read marker, if known. */
   #marker = null;
   #onLive;
 
@@ -87,19 +87,19 @@ export class FeedView {
     const { error, state } = this.#feed;
     if (error && state === 'stopped') {
       say(byId('feed-note'), stopped(error), true);
-      // The token that the feed had may have expired, which is true of the whole page.
+      // An expired token of the feed is also that of the page.
       if (isOfKey(error)) refreshStats();
     }
     this.#renderSoon();
   }
 
-  /** Draws where the reader has read up to. */
+  /** Draws the read marker. */
   #markedAt(cursor) {
     this.#marker = cursor;
     this.#renderSoon();
   }
 
-  /** Many changes are drawn at once, and none during a pause. */
+  /** Draws many changes together, and none during a pause. */
   #renderSoon() {
     if (this.#isDue || isPaused()) return;
     this.#isDue = true;
@@ -109,7 +109,7 @@ export class FeedView {
     });
   }
 
-  /** @param {boolean} isWanted whether new posts are shown whatever somebody is busy with */
+  /** @param {boolean} isWanted true to show new posts even while the user is busy */
   #render(isWanted = false) {
     const { items } = this.#feed;
     const list = byId('posts');
@@ -150,7 +150,7 @@ export class FeedView {
     node.dataset.post = id;
     if (!shown && !isFirst) {
       node.classList.add('new');
-      // What has waited was counted when it came.
+      // Waiting posts were counted when they arrived.
       if (!this.#waiting.has(id)) this.#arrived++;
     }
     if (shown) shown.node.replaceWith(node);
@@ -169,15 +169,15 @@ export class FeedView {
     if (fresh.length) byId('bring').textContent = plural(fresh.length, 'new post');
   }
 
-  /** Shows the posts that wait. */
+  /** Shows the waiting posts. */
   #bringIn({ detail: clicks }) {
     this.#render(true);
     if (byId('posts').getBoundingClientRect().top < 0) byId('stream').scrollIntoView();
-    // The button is gone. A keyboard goes on at what it brought; a pointer, which clicks, needs no focus.
+    // The button is gone, so the keyboard focus moves to the first new post. A pointer needs no focus.
     if (clicks === 0) byId('posts').querySelector('button')?.focus();
   }
 
-  /** The line above the first entry that was read. */
+  /** Draws the line above the first read entry. */
   #drawMarker(items) {
     const read = this.#marker && items.find(({ cursor }) => cursor <= this.#marker);
     for (const [id, { node }] of this.#shown) {
@@ -188,7 +188,7 @@ export class FeedView {
     }
   }
 
-  /** Says below an entry why it is in the feed, or closes that again. */
+  /** Opens or closes the explanation below an entry. */
   async #explain({ post }, button, node) {
     if (this.#whys.has(post.id)) return this.#closeWhy(post.id);
     await act(button, node.querySelector('.note'), async () => {
@@ -199,7 +199,7 @@ export class FeedView {
     });
   }
 
-  /** Asks again why an entry is in the feed, since the entry has changed. */
+  /** Reloads the explanation of an entry that has changed. */
   #explainAgain(id, node) {
     this.#openWhy(node, this.#whys.get(id));
     const answered = async (made) => {
@@ -210,7 +210,7 @@ export class FeedView {
     explanation(this.#user, id, () => this.#closeWhy(id)).then(answered, () => this.#closeWhy(id));
   }
 
-  /** Says above the feed why any post is in it, or not. */
+  /** Explains above the feed why a post is in it, or not. */
   #explainAny(form, post = form.elements.post.value) {
     form.elements.post.value = post;
     const box = byId('explanation');
@@ -221,7 +221,7 @@ export class FeedView {
     });
   }
 
-  /** Shows below an entry what the server says of it, or closes that again. */
+  /** Shows or hides the JSON of an entry. */
   #showRaw(item, button, node) {
     const box = node.querySelector('.raw');
     box.hidden = !box.hidden;
@@ -238,7 +238,7 @@ export class FeedView {
 
   #closeWhy(post) {
     this.#whys.delete(post);
-    // The entry may have been drawn anew since it was opened.
+    // The entry may have been redrawn meanwhile.
     const node = this.#shown.get(post)?.node;
     if (!node) return;
     const [box, button] = [node.querySelector('.why'), node.querySelector('[data-action=explain]')];
@@ -255,10 +255,10 @@ export class FeedView {
   }
 
   #emptyText() {
-    return this.#feed.state === 'live' ? 'Nothing is in this feed. Follow somebody, or publish something.' : 'Nothing is known of this feed yet.';
+    return this.#feed.state === 'live' ? 'This feed is empty. Follow a source, or publish a post.' : 'This feed is not loaded yet.';
   }
 
-  /** Said now and then, so that a busy feed does not talk all the time. */
+  /** Announces new posts at intervals, so that a screen reader does not speak all the time. */
   #announce() {
     if (!this.#arrived) return;
     byId('arrivals').textContent = this.#arrived === 1 ? 'One new post' : `${this.#arrived} new posts`;
@@ -273,7 +273,7 @@ export class FeedView {
       this.#render();
       this.#arrived = 0;
       const added = byId('posts').children[before];
-      // From a button that went away the focus goes on to what it brought.
+      // If the button disappears, the focus moves to the first new post.
       if (more.hidden) added?.querySelector('button')?.focus();
     });
   }
@@ -293,7 +293,7 @@ export class FeedView {
   }
 
   async #delete(post, button, node) {
-    const text = `Post ${post.id} by ${post.author} is deleted for everybody. This cannot be undone.`;
+    const text = `This deletes post ${post.id} by ${post.author} for all readers. You cannot undo it.`;
     if (!(await confirmed('Delete this post?', text, 'Delete'))) return;
     await act(button, node.querySelector('.note'), async () => {
       await ask('DELETE', `/v1/posts/${post.id}`);
@@ -313,7 +313,7 @@ export class FeedView {
   }
 }
 
-/** Whether somebody reads further down, or is at a post: then nothing may move. */
+/** True while the user reads further down or is at a post: then nothing may move. */
 function isBusy() {
   const stream = byId('stream');
   return stream.matches(':hover') || stream.contains(document.activeElement) || byId('posts').getBoundingClientRect().top < 0;
@@ -321,15 +321,15 @@ function isBusy() {
 
 const isOfKey = ({ message, cause }) => ['invalid_token', 'token_expired', 'unauthenticated'].includes(cause?.code) || /asks for authentication/.test(message);
 
-/** Why a feed does not go on. */
+/** The reason why a feed stopped. */
 function stopped(error) {
   const { message, cause } = error;
   if (cause?.code === 'token_expired' || /token has expired/.test(message)) return 'The feed stopped: the token has expired.';
-  if (isOfKey(error)) return credential() ? 'The feed stopped: wrong key.' : 'The feed stopped: the server asks for a key.';
+  if (isOfKey(error)) return credential() ? 'The feed stopped: invalid key.' : 'The feed stopped: the server requires a key.';
   return `The feed stopped: ${message}.`;
 }
 
-/** Where in the list the focus is: which button of which entry, by number if the entry goes. */
+/** The focus in the list: the button and the entry, by its index in case the entry disappears. */
 function focusWithin(list) {
   const node = document.activeElement?.closest?.('#posts > li');
   if (!node) return null;
@@ -341,20 +341,20 @@ function restoreFocus(list, focused) {
   if (!focused || list.contains(document.activeElement)) return;
   const same = [...list.children].find((node) => node.dataset.post === focused.post);
   const node = same ?? list.children[Math.min(focused.place, list.children.length - 1)];
-  // What is inside an explanation is moved along with it; the author's link has no action.
+  // The controls of an explanation move with it; the author's link has no action.
   const kept = list.contains(focused.control) ? focused.control : null;
   const target = kept ?? (same && node.querySelector(`[data-action="${focused.action}"]`)) ?? node?.querySelector('button') ?? byId('content');
   target.focus({ preventScroll: true });
 }
 
-/** The posts that were hidden from this page, to show them again. */
+/** Lists a post that was hidden from this page, so that it can be unhidden. */
 function rememberHidden({ post }) {
   const box = byId('hidden-posts');
   const note = element('span', { class: 'note', role: 'status' });
   const button = element('button', { type: 'button', class: 'quiet', 'aria-label': `Unhide post ${post.id} by ${post.author}` }, 'Unhide');
   const row = element('li', {}, element('span', {}, postLink(post.id, `Post ${post.id}`), ` by ${post.author}`), button, note);
   button.addEventListener('click', async () => {
-    const unhide = () => ask('PATCH', `/v1/posts/${post.id}`, { hidden: false }).then(() => 'Shown again.');
+    const unhide = () => ask('PATCH', `/v1/posts/${post.id}`, { hidden: false }).then(() => 'Unhidden.');
     if (!(await act(button, note, unhide))) return;
     row.remove();
     box.hidden = box.querySelector('li') === null;

@@ -1,4 +1,4 @@
-// Whom a reader follows, and who follows the reader.
+// The follows and the followers of a reader.
 
 import { ask, userPath } from './api.js';
 import { act, byId, element, say } from './dom.js';
@@ -7,7 +7,7 @@ import { lasting, moment } from './words.js';
 
 const LIMIT = 20;
 
-/** A list of sources that grows by a button. */
+/** A list of sources with a button for more. */
 class SourceList {
   #path;
   #row;
@@ -15,11 +15,11 @@ class SourceList {
   #more;
   #note;
   #next = null;
-  /** What is asked for; an earlier question is answered in vain. */
+  /** The current request. Responses to earlier ones are ignored. */
   #asked = null;
 
   /**
-   * @param {() => string} path where the list is, with its query
+   * @param {() => string} path the path of the list, with its query
    * @param {(source: object) => HTMLElement} row
    * @param {{list: HTMLElement, more: HTMLElement, note: HTMLElement}} parts of the page
    */
@@ -55,7 +55,7 @@ class SourceList {
 /** A source, and for how long it has been in the list. */
 export const rowText = ({ id, since }) => element('span', {}, link(id), element('span', { class: 'hint', title: `since ${moment(since)}` }, ` ${lasting(since)}`));
 
-/** Shows whom a reader follows. @param {() => void} changed is called after a follow or an unfollow */
+/** Shows the follows of a reader. @param {() => void} changed is called after a follow or an unfollow */
 export function prepareFollows(user, changed) {
   const note = byId('follow-note');
   const query = () => `limit=${LIMIT}${byId('only-hidden').checked ? '&hidden=true' : ''}`;
@@ -77,11 +77,11 @@ export function prepareFollows(user, changed) {
   };
   const follow = async (source) => {
     const { json } = await ask('PUT', userPath(user, 'following', source));
-    return json.created ? `${user} follows ${source} now.` : `${user} follows ${source} already.`;
+    return json.created ? `${user} now follows ${source}.` : `${user} already follows ${source}.`;
   };
   const unfollow = async (source) => {
     await ask('DELETE', `${userPath(user, 'following', source)}${byId('keep').checked ? '?keep=true' : ''}`);
-    return `${user} does not follow ${source} any more.`;
+    return `${user} no longer follows ${source}.`;
   };
   byId('follow').addEventListener('submit', async (event) => {
     event.preventDefault();
@@ -96,7 +96,7 @@ export function prepareFollows(user, changed) {
   list.show();
 }
 
-/** Shows who follows a reader. */
+/** Shows the followers of a reader. */
 export function prepareFollowers(user) {
   const row = (source) => element('li', {}, rowText(source));
   const parts = { list: byId('followers'), more: byId('more-followers'), note: byId('followers-note') };

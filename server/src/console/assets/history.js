@@ -1,15 +1,15 @@
-// The figures of the last hour or day, as the server keeps them: asked for once, then only what is new.
+// The samples of the last hour or day: loaded once, then only newer ones.
 
 import { ask } from './api.js';
 
-/** The spans that can be shown, in seconds, and which figures of the server they are of. */
+/** The periods that can be shown, in seconds, and the span of the server that has them. */
 export const SPANS = {
   '15 minutes': { seconds: 900, span: 'hour' },
   '1 hour': { seconds: 3600, span: 'hour' },
   '24 hours': { seconds: 86_400, span: 'day' },
 };
 
-/** The history of a span of the server. For a day, what the samples of two minutes do not have yet comes from those of the last hour. */
+/** The history of a span of the server. For a day, samples of the last hour add what the two-minute samples do not have yet. */
 export const historyOf = (span, node) => (span === 'day' ? new DayHistory(node) : new History(span, node));
 
 /** The columns of an hour or a day. */
@@ -17,7 +17,7 @@ class History {
   #query;
   #next = null;
   #columns = null;
-  /** Whether the last answer replaced all before it. */
+  /** True if the last response replaced all earlier samples. */
   wasReset = false;
 
   /** @param {string} span `hour` or `day` @param {string} [node] a node of a cluster */
@@ -25,19 +25,19 @@ class History {
     this.#query = new URLSearchParams({ span, ...(node && { node }) });
   }
 
-  /** How often there is something new, in milliseconds. */
+  /** The interval of new samples, in milliseconds. */
   get everyMs() {
     return (this.#columns?.interval_seconds ?? 5) * 1000;
   }
 
-  /** Asks for what is new. @returns {Promise<object>} all columns, as the server names them, and the time of the server as `now_seconds` */
+  /** Requests newer samples. @returns {Promise<object>} all columns, as the server names them, and the time of the server as `now_seconds` */
   async read() {
     if (this.#next !== null) this.#query.set('since', this.#next);
     const { json, headers } = await ask('GET', `/v1/stats/history?${this.#query}`);
     this.wasReset = json.reset || !this.#columns;
     this.#columns = this.wasReset ? json : appended(this.#columns, json, json.samples_max);
     this.#next = json.next;
-    // The clock of this computer may be another one.
+    // The clock of this computer may differ.
     const now = Date.parse(headers.get('Date')) || Date.now();
     return { ...this.#columns, now_seconds: now / 1000 };
   }
@@ -69,7 +69,7 @@ class DayHistory {
   }
 }
 
-/** A day with those samples of the hour that are before and after its own. */
+/** The samples of a day, with those of the hour that are before and after them. */
 export function joined(day, hour) {
   if (!day.at_seconds.length) return hour;
   const [first, last] = [day.at_seconds[0], day.at_seconds.at(-1)];
@@ -79,7 +79,7 @@ export function joined(day, hour) {
   return { ...all, interval_seconds: day.interval_seconds, now_seconds: hour.now_seconds };
 }
 
-/** Columns with what came after them, and at most so many rows. */
+/** Columns with newer ones appended, at most `rowsMax` rows. */
 export function appended(old, added, rowsMax = Infinity) {
   const before = old.at_seconds.length;
   const after = added.at_seconds.length;
@@ -96,7 +96,7 @@ export function appended(old, added, rowsMax = Infinity) {
   return join(old, added);
 }
 
-/** The newest rows of columns: those of so many seconds up to now. */
+/** The rows of columns of the last `seconds`. */
 export function newestRows(columns, seconds) {
   const from = columns.now_seconds - seconds;
   return rows(columns, (at) => at > from);

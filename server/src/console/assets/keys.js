@@ -27,22 +27,22 @@ new Poll(
 
 watchStats(({ admission, queues }) => {
   const gates = Object.entries(admission).map(([name, { under_way: taken, limit, refused }]) => limitRow(gateName(name), taken, limit, formatOf(name), count(refused), element('span', { class: 'hint gate-help' }, GATES[name] ?? '')));
-  fill(byId('admission'), table('admission-title', ['Work', '#Now', '#Limit', 'Share', '#Refused since the start', 'What it is'], gates));
+  fill(byId('admission'), table('admission-title', ['Work', '#Now', '#Limit', 'Share', '#Refused since the start', 'Meaning'], gates));
   const waiting = Object.entries(queues).map(([name, { depth, limit }]) => limitRow(queueName(name), depth, limit, formatOf(name)));
   fill(byId('queues'), table('queues-title', ['Queue', '#Waiting', '#Limit', 'Share'], waiting));
 });
 
 const formatOf = (name) => (name.includes('bytes') ? bytes : count);
 
-/** What each kind of work is. */
+/** The meaning of each kind of work. */
 const GATES = {
   reads: 'pages of feeds and other reads',
   bulk_reads: 'pages within requests for many readers',
   wake_ups: 'reads that build the inbox of a sleeping reader first',
-  writes: 'writes under way',
+  writes: 'writes in progress',
   write_bytes: 'request bodies in memory',
   bulk_writes: 'requests with many changes',
-  live_joins: 'live connections that are being opened',
+  live_joins: 'live connections being opened',
   live_unauthenticated: 'live connections that have not sent their token yet',
   operations: 'requests of operators, such as those of this console',
   metrics: 'requests for metrics',
@@ -50,8 +50,8 @@ const GATES = {
   live_starting: 'event streams that wait until the server has started',
   waits: 'requests that wait for a record, a delivery or a list of all posts',
   delivery_waits: 'publishers that wait until their post is delivered',
-  passes: 'requests that other nodes answer for this one',
-  passes_to_node: 'the same requests: each node has a limit too',
+  passes: 'requests that this node forwards to other nodes',
+  passes_to_node: 'forwarded requests to each of the other nodes',
 };
 const gateName = (name) => name.replaceAll('_', ' ');
 
@@ -66,14 +66,14 @@ function keys(all) {
   if (all === null) {
     const command = (text) => element('code', {}, text);
     return [
-      element('p', { class: 'note warning' }, 'The server has no keys: every caller may do everything. Give it an access file before others can reach it.'),
-      element('p', { class: 'hint' }, command('tidewire key NAME --access FILE'), ' adds a key to an access file, and ', command('tidewire serve --access FILE'), ' starts the server with it. The file ', command('docs/security.md'), ' of the repository describes keys and tokens.'),
+      element('p', { class: 'note warning' }, 'The server has no keys: every client has full access. Set up an access file before others can reach the server.'),
+      element('p', { class: 'hint' }, command('tidewire key NAME --access FILE'), ' adds a key to an access file, and ', command('tidewire serve --access FILE'), ' starts the server with it. See ', command('docs/security.md'), ' in the repository for keys and tokens.'),
     ];
   }
-  if (!all.length) return [element('p', { class: 'hint' }, 'The access file names no keys.')];
+  if (!all.length) return [element('p', { class: 'hint' }, 'The access file has no keys.')];
   const scopes = { all: 'everything', read: 'reading', metrics: 'metrics' };
   const rows = all.map(({ name, kind, scope, requests, last_used: used }) => [
-    name ?? 'without a name',
+    name ?? 'unnamed',
     kind === 'token' ? 'signing tokens' : (scopes[scope] ?? scope),
     count(requests),
     used ? time(used) : 'never',

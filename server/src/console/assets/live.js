@@ -1,4 +1,4 @@
-// Live clients: how many, what they are sent, and what one of them is sent.
+// Live clients: their figures, and the messages to one of them.
 
 import { userPath } from './api.js';
 import { Charts, AWAKE, LIVE } from './charts.js';
@@ -44,17 +44,17 @@ function stop() {
   byId('stop').hidden = true;
 }
 
-/** What a message says, in a few words, with links. */
+/** A short description of a message, with links. */
 function textOf(data) {
   const { type, item, post, cursor, below, unread } = data;
   if (item) {
-    const via = item.via.flatMap((source, nth) => [nth ? ', ' : ', by way of ', link(source)]);
+    const via = item.via.flatMap((source, nth) => [nth ? ', ' : ', via ', link(source)]);
     return [postLink(item.post.id), ' by ', link(item.post.author), ...via];
   }
   if (post?.author) return [postLink(post.id), ' by ', link(post.author)];
-  // Nothing is behind the link of a post that is removed.
+  // A link to a removed post would lead nowhere.
   if (post) return [`post ${post.id ?? post}`];
-  if (type === 'stale') return [below === null ? 'the whole feed is to be read again' : `the feed is to be read again below ${below}`];
+  if (type === 'stale') return [below === null ? 'read the whole feed again' : `read the feed again below ${below}`];
   if (type === 'marker') return [`read up to ${cursor}`];
   return type === 'unread' ? [`${count(unread)} unread`] : [];
 }
@@ -67,7 +67,7 @@ byId('watch').addEventListener('submit', (event) => {
   const note = byId('watch-note');
   const says = {
     open: () => say(note, `Watching the feed of ${user}.`),
-    broken: () => say(note, 'The connection broke; it is made again.', true),
+    broken: () => say(note, 'Connection lost; reconnecting.', true),
     refused: (why) => {
       stop();
       say(note, why, true);

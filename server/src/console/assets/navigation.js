@@ -1,10 +1,10 @@
-// Finding one's way: the index beside the operations, search in both, the mark on what is being read, and the menu of narrow windows.
+// Navigation: the index beside the operations, the search in both, the mark of the current operation, and the menu of narrow windows.
 
 import { byId, element, say } from '/console/dom.js';
 
 /** The width up to which the index is a menu; docs.css has the same. */
 const NARROW = matchMedia('(max-width: 52rem)');
-/** What has its top at most this far below the place where links land is being read. */
+/** An operation is current if its top is at most this far below the place where links land. */
 const LANDED_MAX_PX = 8;
 
 const isMenuOpen = () => document.body.classList.contains('menu-open');
@@ -20,13 +20,13 @@ function fillIndex(tags, operations) {
   byId('index').append(...tags.map(ofTag), group('Reference', [item('schemas', 'Schemas')]));
 }
 
-/** What is searched of an operation: name, path, summary, and the codes of its errors, which programs get to see. */
+/** The searched text of an operation: name, path, summary, and the codes of its errors. */
 function textOf({ method, path, told }) {
   const codes = Object.values(told.responses).flatMap(({ 'x-codes': some = [] }) => some);
   return [method, path, told.operationId, told.summary, ...codes].join(' ').toLowerCase();
 }
 
-/** Hides what does not have all the words, and groups without any hit. */
+/** Hides operations and schemas that lack one of the words, and groups without any hit. */
 function find(operations) {
   const typed = byId('find').value.trim();
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
@@ -45,7 +45,7 @@ function find(operations) {
   for (const section of document.querySelectorAll('#operations > section')) section.hidden = !section.querySelector('.operation:not([hidden])');
   for (const link of document.querySelectorAll('#index a')) link.parentElement.hidden = targetOf(link).hidden;
   for (const section of document.querySelectorAll('#index > section')) section.hidden = !section.querySelector('li:not([hidden])');
-  // Hits come first, not below what is the same for all of them.
+  // Hits come first, not below the introduction.
   byId('intro').hidden = words.length > 0;
 
   const counts = `${found} of ${operations.length} operations, ${foundSchemas} of ${schemas.length} schemas`;
@@ -53,7 +53,7 @@ function find(operations) {
   mark();
 }
 
-/** Scrolls the index so far that a link of it is in sight. `scrollIntoView` and `focus` would scroll the page too. */
+/** Scrolls the index until a link is visible. `scrollIntoView` and `focus` would scroll the page too. */
 function bringInSight(link) {
   const nav = byId('navigation');
   const [own, box] = [link.getBoundingClientRect(), nav.getBoundingClientRect()];
@@ -61,11 +61,11 @@ function bringInSight(link) {
   if (isAbove || own.bottom > box.bottom) nav.scrollTop += own.top - box.top - box.height / 2;
 }
 
-/** Marks in the index what is being read, and keeps that link in sight. */
+/** Marks the current operation in the index, and keeps its link visible. */
 function mark() {
   const links = [...document.querySelectorAll('#index a')];
   const top = parseFloat(getComputedStyle(byId('schemas')).scrollMarginTop) + LANDED_MAX_PX;
-  // What is hidden has no box.
+  // Hidden elements have no box.
   const isReached = (link) => targetOf(link).getClientRects()[0]?.top <= top;
   const current = links.findLast(isReached);
   for (const link of links) {
@@ -75,7 +75,7 @@ function mark() {
   if (current) bringInSight(current);
 }
 
-/** Tells the styles how high the header is, whose links are in two lines in the narrowest windows and with large text. */
+/** Sets the height of the header for the styles. Its links take two lines in the narrowest windows and with large text. */
 function measureHeader() {
   document.documentElement.style.setProperty('--header', `${document.querySelector('header').offsetHeight}px`);
 }
@@ -83,7 +83,7 @@ function measureHeader() {
 function setMenu(isOpen) {
   document.body.classList.toggle('menu-open', isOpen);
   byId('menu').setAttribute('aria-expanded', String(isOpen));
-  // The menu covers it: neither Tab nor a screen reader gets there meanwhile.
+  // The menu covers the content: Tab and screen readers must skip it.
   byId('content').inert = isOpen;
   if (!isOpen) return;
   const link = document.querySelector('#index [aria-current]') ?? document.querySelector('#index li:not([hidden]) a') ?? byId('find');
@@ -91,7 +91,7 @@ function setMenu(isOpen) {
   bringInSight(link);
 }
 
-/** Opens and shows what the address names. */
+/** Opens the element that the address names, and scrolls to it. */
 function follow() {
   const named = location.hash && byId(decodeURIComponent(location.hash.slice(1)));
   if (!named) return;
@@ -113,7 +113,7 @@ function listen() {
     const link = target.closest('a');
     if (!link) return;
     setMenu(false);
-    // The same address again is no change, and the reader may have scrolled away.
+    // The same address causes no event, but the user may have scrolled away.
     if (link.hash === location.hash) follow();
   });
   byId('find').addEventListener('keydown', (event) => {
@@ -137,7 +137,7 @@ function listen() {
   addEventListener('hashchange', follow);
 }
 
-/** Begins once the page has all operations and schemas. */
+/** Starts the navigation, after the page has all operations and schemas. */
 export function navigate(tags, operations) {
   fillIndex(tags, operations);
   byId('find').addEventListener('input', () => find(operations));

@@ -1,4 +1,4 @@
-// What the server is doing: its health in one line, charts, what it has refused.
+// The overview: the health of the server in one line, charts, refused and slow requests.
 
 import { ask } from './api.js';
 import { Charts, DELIVERIES, LIVE, REQUESTS, TIMES } from './charts.js';
@@ -14,14 +14,14 @@ import { count, latency, plural, queueName } from './words.js';
 
 const EVERY_MS = 5000;
 const SPAN = 'tidewire-span';
-/** The share of a queue from which on it is named. */
+/** The share from which a queue is listed. */
 const QUEUE_NAMED = 0.01;
 const SHOWN_MAX = 100;
 
 const charts = new Charts([REQUESTS, TIMES, DELIVERIES, LIVE], showQueues);
 let span = sessionStorage.getItem(SPAN) in SPANS ? sessionStorage.getItem(SPAN) : '1 hour';
 
-/** What is waiting, where that is worth a word. */
+/** Lists the queues that are above this share. */
 function showQueues({ queues }) {
   const full = Object.entries(queues)
     .map(([name, { depth, limit }]) => ({ name, share: (depth.at(-1) ?? 0) / limit }))
@@ -86,7 +86,7 @@ watchStats(async (stats, headers) => {
 }, (why) => {
   byId('verdict').textContent = why;
   byId('verdict').dataset.how = 'bad';
-  // What was true before it was lost may not be true now.
+  // The last known values may be wrong now.
   for (const fact of byId('health').children) {
     fact.dataset.how = '';
     fact.lastChild.textContent = '–';
@@ -95,15 +95,15 @@ watchStats(async (stats, headers) => {
 
 const slowRow = ({ at, operation, status, took_ms: took, request_id: id }) => ({
   at,
-  cells: [time(at), element('span', { class: 'chip warn' }, `slow: ${latency(took * 1000)}`), operation, status === null ? 'client left' : String(status), id ? copyable(id) : ''],
+  cells: [time(at), element('span', { class: 'chip warn' }, `slow: ${latency(took * 1000)}`), operation, status === null ? 'disconnected' : String(status), id ? copyable(id) : ''],
 });
 
-/** Whether the server could not do it, or had too much to do; other refusals are of requests that are wrong. */
+/** True for failures and overload of the server. Other refusals are of invalid requests. */
 const isTrouble = (status) => status >= 500 || status === 429;
 
 const refusedRow = ({ at, operation, code, status, request_id: id }) => ({
   at,
-  cells: [time(at), element('span', { class: isTrouble(status) ? 'chip bad' : 'chip plain' }, code), operation ?? 'no such operation', String(status), copyable(id)],
+  cells: [time(at), element('span', { class: isTrouble(status) ? 'chip bad' : 'chip plain' }, code), operation ?? 'unknown operation', String(status), copyable(id)],
 });
 
 let shown = '';

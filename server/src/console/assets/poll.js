@@ -1,22 +1,22 @@
-// What is asked for again and again: only while the page is seen and not paused, and not again by who was denied.
+// Polling: only while the page is visible and not paused, and not after a denial.
 
 /** Time between two requests for something that does not exist: each refusal displaces another one from the server's list. */
 const MISSING_EVERY_MS = 60_000;
 
-/** The statuses of refusals that another key may not get. */
+/** The statuses of refusals that another key may avoid. */
 export const DENIED = [401, 403];
 const polls = new Set();
 const stopped = new Set();
 const resumed = new Set();
 let paused = false;
 
-/** Whether what moves stands still, because somebody wants to look at it. */
+/** True while updates are paused. */
 export const isPaused = () => paused;
 
-/** Stops what moves, or lets it go on. */
+/** Pauses or resumes updates. */
 export function pause(isPause) {
   paused = isPause;
-  // What is due later is not asked either.
+  // Cancels scheduled requests too.
   wakeAll();
   (paused ? stopped : resumed).forEach((handle) => handle());
 }
@@ -27,7 +27,7 @@ export const onPause = (handle) => stopped.add(handle);
 /** Calls a function when a pause has ended. */
 export const onResume = (handle) => resumed.add(handle);
 
-/** A question that is repeated. */
+/** A repeated request. */
 export class Poll {
   #task;
   #every;
@@ -38,8 +38,8 @@ export class Poll {
   #askedAt = -Infinity;
 
   /**
-   * @param {() => number} every milliseconds between two questions
-   * @param {() => Promise<void>} task fails with a `Refusal` if the answer was one
+   * @param {() => number} every milliseconds between two requests
+   * @param {() => Promise<void>} task fails with a `Refusal` if the request was refused
    */
   constructor(every, task) {
     [this.#every, this.#task] = [every, task];
@@ -47,7 +47,7 @@ export class Poll {
     this.wake();
   }
 
-  /** Asks when it is time; at once if `isDue`. */
+  /** Schedules the next request; at once if `isDue`. */
   wake(isDue = false) {
     clearTimeout(this.#timer);
     if (isDue) {
@@ -68,7 +68,7 @@ export class Poll {
       this.#isMissing = false;
     } catch (refusal) {
       if (refusal.status === undefined) console.error(refusal);
-      // Whoever is not let in is not by asking again, and the server counts who tries.
+      // A retry with the same key would be denied again, and the server counts denials.
       if (this.#askedAt === askedAt) [this.#isDenied, this.#isMissing] = [DENIED.includes(refusal.status), refusal.status === 404];
     }
     this.#isRunning = false;
@@ -76,7 +76,7 @@ export class Poll {
   }
 }
 
-/** Asks what is due. */
+/** Sends the due requests. */
 export const wakeAll = () => polls.forEach((poll) => poll.wake());
 
 document.addEventListener('visibilitychange', wakeAll);

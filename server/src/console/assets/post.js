@@ -1,4 +1,4 @@
-// A post of the feed, as an element. What people wrote goes in as text only.
+// A post of the feed, as an element. Text of users is inserted as text only.
 
 import { copyButton } from './copy.js';
 import { element } from './dom.js';
@@ -15,13 +15,13 @@ const ACTIONS = [
   ['delete', 'Delete'],
 ];
 
-/** The actions that unfold something. */
+/** The actions that open a part of the entry. */
 const FOLDING = ['explain', 'json'];
 
 /** Makes the list item of an entry. Its buttons have the action as `data-action`; a post outside a feed has none. */
 export function postElement({ post, reposts, via }, hasActions = true) {
   const reposted = reposts.map(({ user, at }) => element('p', { class: 'hint' }, link(user), ' reposted ', time(at)));
-  const answers = post.reply_to ? [element('p', { class: 'hint' }, 'answers ', postLink(post.reply_to))] : [];
+  const answers = post.reply_to ? [element('p', { class: 'hint' }, 'replies to ', postLink(post.reply_to))] : [];
   return element(
     'li',
     {},
@@ -41,14 +41,14 @@ export function postElement({ post, reposts, via }, hasActions = true) {
 
 const externalId = ({ external_id: id }) => (id ? [` (external id ${id})`] : []);
 
-const ways = (via) => via.flatMap((source, nth) => [nth ? ', ' : ' by way of ', link(source)]);
+const ways = (via) => via.flatMap((source, nth) => [nth ? ', ' : ' via ', link(source)]);
 
-/** Writes the times of posts anew, as time has passed. */
+/** Updates the shown ages of posts. */
 export function refreshTimes(root) {
   root.querySelectorAll('time').forEach((shown) => (shown.textContent = ago(shown.dateTime)));
 }
 
-/** A time, as how long ago it is. */
+/** A time, shown as its age. */
 export const time = (at) => element('time', { datetime: at, title: moment(at) }, ago(at));
 
 /** A link to the page of a source. */
@@ -57,14 +57,14 @@ export const link = (source, text = source) => element('a', { href: readerUrl(so
 /** A link to a post. */
 export const postLink = (id, text = `post ${id}`) => element('a', { href: postUrl(id) }, text);
 
-/** Who published it and when. */
+/** The author and the time of a post. */
 export function heading(post) {
   const edited = post.edited_at ? element('span', { class: 'hint', title: moment(post.edited_at) }, 'edited') : null;
   const kind = post.kind && post.kind !== 'post' ? element('span', { class: 'chip' }, post.kind) : null;
   return element('header', {}, link(post.author), kind, element('span', { class: 'hint' }, time(post.published_at)), edited);
 }
 
-/** A body is any JSON: its `text`, and all else of it as what it is. */
+/** A body, which is any JSON: its `text` as text, and all other fields as JSON. */
 export function bodyElement(body) {
   const isText = typeof body?.text === 'string';
   const { text, ...rest } = isText ? body : {};
@@ -74,7 +74,7 @@ export function bodyElement(body) {
   return element('div', { class: 'body' }, isText ? element('p', { class: 'text' }, text) : null, raw);
 }
 
-/** All that the server says of an entry, to read and to copy. */
+/** The JSON of an entry, with a button that copies it. */
 export function rawElement(item) {
   const raw = element('pre', { tabindex: 0, role: 'group', 'aria-label': `Post ${item.post.id} as JSON` }, JSON.stringify(item, null, 2));
   return element('div', {}, copyButton(raw), raw);

@@ -1,4 +1,4 @@
-// One post: what it is, how it was delivered, what answers and reposts it.
+// One post: its content, fan-out, replies and reposts.
 
 import { ask } from './api.js';
 import { copyButton } from './copy.js';
@@ -13,58 +13,58 @@ import { clock, count, latency, moment } from './words.js';
 const WHILE_DELIVERING_MS = 1000;
 const LATER_MS = 10_000;
 const NEWEST = 12;
-/** How far back in the journal the newest posts are looked for. */
+/** The number of last events that are searched for the newest posts. */
 const EVENTS_BACK = 200;
 const STATES = {
-  queued: ['Waits for fan-out', ''],
-  delivering: ['Being delivered', ''],
+  queued: ['Queued for fan-out', ''],
+  delivering: ['Delivering', ''],
   delivered: ['Delivered', 'good'],
   pulled: ['Nothing to push', 'good'],
-  gone: ['No details any more', ''],
-  denied: ['This key may not read the fan-out', ''],
+  gone: ['No details', ''],
+  denied: ['This key has no access to the fan-out', ''],
 };
 const DECIDED = {
   setting: 'by the settings',
   followers: 'by the number of followers',
-  cost: 'by what each would cost',
+  cost: 'by their cost',
 };
 
-/** What the option has to say of the routes. The answers of the server do not have its value. */
+/** How the option decides the routes. The responses of the server do not have its value. */
 const ROUTES = {
-  followers: 'A source with more followers than --celebrity-followers is pulled: 10,000 unless the server was started with another number. The demo has a lower one.',
-  cost: 'The server compares what pushing and pulling the source cost: --celebrity-followers auto.',
+  followers: 'Sources with more followers than --celebrity-followers are pulled. The default is 10,000; the demo has a lower number.',
+  cost: 'The server compares the costs of pushing and of pulling the source: --celebrity-followers auto.',
   setting: 'The server treats all sources alike: --celebrity-followers is 0 or off.',
 };
 
 const id = new URLSearchParams(location.search).get('post')?.trim() ?? '';
 const path = `/v1/posts/${encodeURIComponent(id)}`;
 
-/** The last event of the journal that the newest posts were looked for up to. */
+/** The last event of the journal that was searched for the newest posts. */
 let lookedAt = null;
-/** The event after which the journal has all, as far as it has said so. */
+/** The event after which the journal has all events, if a refusal has named it. */
 let oldest = 0;
 
-/** Offers posts, where none is chosen. */
+/** Lists posts to choose from. */
 async function choose({ journal, fanout_latency: buckets }) {
   fill(byId('latency'), latencies(buckets));
   byId('choose').hidden = false;
-  if (!journal) return say(byId('newest-note'), 'Type the id of a post into the search above. This server keeps no journal, which the newest posts are read from.');
+  if (!journal) return say(byId('newest-note'), 'Type the id of a post into the search above. This server has no journal, so the newest posts are not listed.');
   refreshTimes(byId('newest'));
   if (journal.sequence === lookedAt) return;
   lookedAt = journal.sequence;
   const lines = await newestSince(Math.max(0, journal.sequence - EVENTS_BACK)).catch((refusal) => say(byId('newest-note'), refusal.message, true));
   if (!lines) return;
   const posts = lines.text.split('\n').filter(Boolean).map((line) => JSON.parse(line).post).filter(Boolean);
-  const none = 'There is no post among the last changes. Type the id of an older one into the search above, or publish one.';
+  const none = 'The last changes contain no post. Type the id of an older post into the search above, or publish one.';
   say(byId('newest-note'), posts.length ? 'Type the id of a post into the search above, or choose one.' : none);
   fill(byId('newest'), posts.reverse().slice(0, NEWEST).map(choice));
 }
 
-/** The posts among the events after one; if the journal does not reach back so far, as after a snapshot, those that it has. */
+/** The posts among the events after `after`. If the journal no longer has all of these, for example after a snapshot, those that it has. */
 async function newestSince(after) {
   const read = (from) => ask('GET', `/v1/changes?${new URLSearchParams({ after: from, types: 'published', limit: EVENTS_BACK })}`);
   return read(oldest > after ? oldest : after).catch((refusal) => {
-    // What is known of one journal does not hold for another one.
+    // The position of one journal is invalid in another one.
     oldest = refusal.status === 410 ? (refusal.oldest ?? 0) : 0;
     if (!oldest) throw refusal;
     return read(oldest);
@@ -81,13 +81,13 @@ function latencies(buckets) {
   return table('latency-title', ['Followers', '#Posts', '#p50', '#p99', '#Slowest'], rows);
 }
 
-/** The beginning of what a post says. */
+/** The beginning of the text of a post. */
 function textOf({ body, repost_of: reposted }) {
   const text = typeof body?.text === 'string' && body.text.trim() ? body.text.trim() : reposted ? `a repost of ${reposted}` : '';
   return text.length > 60 ? `${text.slice(0, 60)}…` : text;
 }
 
-/** Follows one post. */
+/** The page of one post. */
 class PostPage {
   #fanout = null;
   #shown = '';
@@ -122,13 +122,13 @@ class PostPage {
       byId('post-state').hidden = byId('post-view').hidden = false;
       this.#fillReplies(await replies);
       const now = JSON.stringify([post, fanout]);
-      // What is the same is left alone: whoever reads or selects it is not disturbed.
+      // Unchanged content is not redrawn, so that a selection stays.
       if (now === this.#shown) return refreshTimes(byId('post-view'));
       this.#shown = now;
       this.#fill(post, fanout);
     } catch (refusal) {
       if (this.#isDeleted) return;
-      say(byId('post-note'), refusal.status === 404 ? `No post ${id} is known. It may have been deleted.` : refusal.message, true);
+      say(byId('post-note'), refusal.status === 404 ? `Post ${id} is unknown. It may have been deleted.` : refusal.message, true);
       if (refusal.status === 404) byId('post-state').hidden = byId('post-view').hidden = true;
       throw refusal;
     }
@@ -146,8 +146,8 @@ class PostPage {
     byId('post-state').textContent = text;
     byId('post-state').dataset.how = how;
     const about = [
-      post.reply_to && element('p', { class: 'hint' }, 'answers ', postLink(post.reply_to)),
-      post.repost_of && element('p', { class: 'hint' }, 'reposts ', postLink(post.repost_of)),
+      post.reply_to && element('p', { class: 'hint' }, 'replies to ', postLink(post.reply_to)),
+      post.repost_of && element('p', { class: 'hint' }, 'repost of ', postLink(post.repost_of)),
       post.hidden && element('p', { class: 'note warning' }, 'This post is hidden.'),
     ];
     fill(this.#said, [heading(post), bodyElement(post.body), labels(post), ...about].filter(Boolean));
@@ -158,7 +158,7 @@ class PostPage {
     byId('raw').textContent = JSON.stringify({ post, fanout }, null, 2);
   }
 
-  /** Makes the buttons once: they keep the focus, and what is said beside them, whatever becomes of the post. */
+  /** Makes the buttons once: they keep the focus and the note beside them when the post changes. */
   #prepare() {
     const button = (text, action, kind = null) => {
       const made = element('button', { type: 'button', class: kind }, text);
@@ -172,16 +172,16 @@ class PostPage {
         return said;
       });
     const remove = async (made) => {
-      const text = `Post ${id} by ${this.#post.author} is deleted for everybody. This cannot be undone.`;
+      const text = `This deletes post ${id} by ${this.#post.author} for all readers. You cannot undo it.`;
       if (!(await confirmed('Delete this post?', text, 'Delete'))) return;
       if (await act(made, this.#note, () => ask('DELETE', path).then(() => 'Deleted.'))) this.#sayDeleted();
     };
-    this.#hide = button('Hide', (made) => change(made, 'PATCH', { hidden: !this.#post.hidden }, this.#post.hidden ? 'Shown again.' : 'Hidden.'));
+    this.#hide = button('Hide', (made) => change(made, 'PATCH', { hidden: !this.#post.hidden }, this.#post.hidden ? 'Unhidden.' : 'Hidden.'));
     const actions = [button('Edit…', () => this.#edit()), this.#hide, button('Delete…', remove, 'danger'), this.#note];
     byId('post').append(this.#said, element('p', { class: 'actions' }, ...actions));
   }
 
-  /** What is left of the page: the post is not asked for any more. */
+  /** Reduces the page to a note. It sends no more requests for the post. */
   #sayDeleted() {
     this.#isDeleted = true;
     byId('post-state').hidden = byId('post-view').hidden = true;
@@ -191,7 +191,7 @@ class PostPage {
     newest.focus();
   }
 
-  /** Lets the body be changed, as JSON. */
+  /** Opens an editor of the body, as JSON. */
   #edit() {
     const body = element('textarea', { rows: 8, spellcheck: 'false' });
     body.value = JSON.stringify(this.#post.body, null, 2);
@@ -224,7 +224,7 @@ class PostPage {
   }
 }
 
-/** A user's token may read the post of the user, and not how it was delivered. */
+/** A user's token may read the post of the user, but not its fan-out. */
 function withoutFanout(refusal) {
   if (refusal.status !== 403) throw refusal;
   return { json: { state: 'denied', sources: [], reposts: { count: 0, complete: true, items: [] } } };
@@ -240,24 +240,24 @@ function parsedBody(text) {
 
 function ways(fanout, drawn) {
   const title = element('h3', {}, 'Fan-out');
-  if (fanout.state === 'denied') return [title, element('p', { class: 'hint' }, 'A server key may read it.')];
+  if (fanout.state === 'denied') return [title, element('p', { class: 'hint' }, 'Use a server key to read it.')];
   if (fanout.state === 'gone') {
-    return [title, element('p', { class: 'hint' }, 'The server keeps details of its newest posts only. This one is older.')];
+    return [title, element('p', { class: 'hint' }, 'The server retains details of its newest posts only. This post is older.')];
   }
   const whole = element('p', { class: 'lead' }, element('b', { class: 'value' }, count(fanout.followers)), ` ${fanout.followers === 1 ? 'follower' : 'followers'}`);
   const words = drawn ? [drawn] : [element('p', { class: 'hint' }, fanout.followers ? inWords(fanout) : 'Nobody follows a source of this post.')];
   const followed = fanout.sources.filter(({ followers }) => followers > 0);
   if (followed.length > 1) whole.append(element('span', { class: 'hint' }, ': ', ...followed.flatMap(({ id: source, followers }, nth) => [nth ? ', ' : '', `${count(followers)} of `, link(source)])));
-  const twice = followed.length > 1 ? [element('p', { class: 'hint' }, 'Who follows several sources of the post counts at each of them, and gets it once.')] : [];
+  const twice = followed.length > 1 ? [element('p', { class: 'hint' }, 'A reader who follows several sources of the post counts for each of them, and gets the post once.')] : [];
   return [title, whole, ...words, ...twice, steps(fanout)];
 }
 
-/** What happened when, as far as it has happened. */
+/** The finished steps of the fan-out, with their times. */
 function steps({ state, accepted_at: accepted, started_after_us: started, first_delivery_after_us: first, finished_after_us: finished }) {
   const after = (us) => (us === null ? null : `+ ${latency(us)}`);
   const all = [
     ['Accepted', element('span', { title: moment(accepted) }, clock(accepted))],
-    ['Fan-out begun', after(started)],
+    ['Fan-out started', after(started)],
     ['First inbox', after(first)],
     [first === null ? 'Fan-out done' : 'Last inbox', state === 'pulled' ? null : after(finished)],
   ].filter(([, value]) => value !== null);
@@ -266,7 +266,7 @@ function steps({ state, accepted_at: accepted, started_after_us: started, first_
 
 function sources({ sources: all }) {
   const title = element('h3', { id: 'sources-title' }, 'Sources');
-  if (!all.length) return [title, element('p', { class: 'hint' }, 'Not known any more.')];
+  if (!all.length) return [title, element('p', { class: 'hint' }, 'No longer known.')];
   const row = ({ id: source, route, followers, decided_by: by }) => [
     link(source),
     count(followers),

@@ -1,4 +1,4 @@
-// What a reader has chosen: mutes, blocks, lists, rules, and how far it has read.
+// The settings of a reader: mutes, blocks, lists, rules and read marker.
 
 import { ask, userPath } from './api.js';
 import { act, confirmed, element, facts, saved } from './dom.js';
@@ -8,17 +8,17 @@ import { fill } from './table.js';
 import { ago, count, moment } from './words.js';
 
 const LIMIT = 20;
-/** As many as a reader may have. */
+/** The maximum number of lists of a reader. */
 const LISTS = 100;
 
-/** Shows what a reader has chosen. @param {string} part `mutes`, `blocks`, `lists`, `rules` or `marker` @param {HTMLElement} box */
+/** Shows a setting of a reader. @param {string} part `mutes`, `blocks`, `lists`, `rules` or `marker` @param {HTMLElement} box */
 export const preparePreference = (part, user, box) => new Preference(part, user, box).load();
 
 class Preference {
   #part;
   #user;
   #box;
-  /** The lists that are open. */
+  /** The open lists. */
   #open = new Set();
 
   constructor(part, user, box) {
@@ -53,7 +53,7 @@ class Preference {
       return element('li', {}, rowText(source), button);
     };
     const rows = json.items.length ? json.items.map(row) : [element('li', { class: 'hint' }, 'None.')];
-    if (json.next) rows.push(element('li', { class: 'hint' }, 'The API has the others.'));
+    if (json.next) rows.push(element('li', { class: 'hint' }, 'The API lists the others.'));
     const form = addForm(`${add} a source`, add, note, (id) => ask('PUT', pathOf(id)).then(() => ''), reload);
     return [form, note, element('ul', { class: 'rows' }, ...rows)];
   }
@@ -82,8 +82,8 @@ class Preference {
   #newList(reload) {
     const note = element('p', { class: 'note', role: 'status' });
     const name = element('input', { required: true, maxlength: 128, 'aria-label': 'Name of the list', placeholder: 'List', autocapitalize: 'none' });
-    const source = element('input', { required: true, maxlength: 128, 'aria-label': 'Its first member', placeholder: 'Member', autocapitalize: 'none' });
-    const form = element('form', { class: 'inline', autocomplete: 'off' }, name, source, element('button', { type: 'submit' }, 'Make'));
+    const source = element('input', { required: true, maxlength: 128, 'aria-label': 'First member', placeholder: 'Member', autocapitalize: 'none' });
+    const form = element('form', { class: 'inline', autocomplete: 'off' }, name, source, element('button', { type: 'submit' }, 'Create'));
     form.addEventListener('submit', async (event) => {
       event.preventDefault();
       const path = userPath(this.#user, 'lists', name.value.trim(), 'members', source.value.trim());
@@ -96,7 +96,7 @@ class Preference {
     const note = element('p', { class: 'note', role: 'status' });
     const button = element('button', { type: 'button', class: 'danger' }, 'Delete the list…');
     button.addEventListener('click', async () => {
-      if (!(await confirmed('Delete this list?', `The list ${name} of ${this.#user} is deleted. Its members stay followed or not, as they are.`, 'Delete'))) return;
+      if (!(await confirmed('Delete this list?', `This deletes the list ${name} of ${this.#user}. It does not change any follows.`, 'Delete'))) return;
       if (await act(button, note, () => ask('DELETE', path).then(() => ''))) await reload();
     });
     return element('p', { class: 'actions' }, button, note);
@@ -122,7 +122,7 @@ class Preference {
       check('reposts', 'show reposts'),
       check('notify', 'report posts missed while asleep'),
       element('label', { class: 'field' }, 'Replies', replies),
-      element('label', { class: 'field' }, 'Most entries of one author', most),
+      element('label', { class: 'field' }, 'Maximum entries per author', most),
       note,
     ];
   }
@@ -145,7 +145,7 @@ class Preference {
       element('dl', { class: 'facts' }, ...facts([['Unread', unread], ['Read up to', json.cursor ? placeOf(json.cursor) : 'nothing yet']])),
       element('p', { class: 'actions' }, button),
       note,
-      element('p', { class: 'hint' }, '“Mark read” at a post of the feed sets it to that post.'),
+      element('p', { class: 'hint' }, '“Mark read” on a post of the feed moves the marker to that post.'),
     ];
   }
 }
@@ -155,7 +155,7 @@ const ALPHABET = '-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwx
 
 /** The post at which a cursor stands, and its time. The cursor contains both, so this works for a deleted post too. */
 function placeOf(cursor) {
-  // The part after a dot serves to read on, and does not concern the place.
+  // The part after a dot is for paging only.
   const [text] = cursor.split('.');
   const bits = [...text].reduce((all, letter) => all * 64n + BigInt(ALPHABET.indexOf(letter)), 0n) >> 2n;
   const [kind, time, post] = [bits >> 128n, ((bits >> 64n) & (2n ** 64n - 1n)) - 2n ** 63n, bits & (2n ** 64n - 1n)];
@@ -164,7 +164,7 @@ function placeOf(cursor) {
   return element('span', {}, postLink(String(post)), element('span', { class: 'hint', title: moment(at) }, ` published ${ago(at)}`));
 }
 
-const REPLIES = { followed: 'to whom the reader follows', all: 'all', none: 'none' };
+const REPLIES = { followed: 'to followed sources and posts', all: 'all', none: 'none' };
 
 function addForm(label, button, note, add, reload) {
   const input = element('input', { required: true, maxlength: 128, 'aria-label': label, placeholder: 'bob', autocapitalize: 'none', spellcheck: 'false' });

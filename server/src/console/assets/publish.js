@@ -4,7 +4,7 @@ import { ask } from './api.js';
 import { act, byId, say } from './dom.js';
 import { postLink } from './post.js';
 
-/** Makes the dialog work. */
+/** Adds the handlers of the dialog. */
 export function preparePublishing() {
   const [dialog, form] = [byId('publish-dialog'), byId('publish')];
   byId('write').addEventListener('click', () => openPublishing({ author: new URLSearchParams(location.search).get('user') ?? '' }));
@@ -19,7 +19,7 @@ export function preparePublishing() {
   });
 }
 
-/** Opens the dialog, for a reply or a repost with the number of that post. @param {{author?: string, reply_to?: string, repost_of?: string}} post */
+/** Opens the dialog, for a reply or a repost with the id of that post. @param {{author?: string, reply_to?: string, repost_of?: string}} post */
 export function openPublishing(post) {
   const { elements } = byId('publish');
   for (const name of ['reply_to', 'repost_of']) elements[name].value = post[name] ?? '';
@@ -29,7 +29,7 @@ export function openPublishing(post) {
   elements.text.focus();
 }
 
-/** The tags that are meant: without their signs, and one for each word. */
+/** The tags in a text: one for each word, without `#`. */
 const tagsIn = (text) => text.split(/[\s,#]+/).filter(Boolean);
 
 /** Shows the tags that the dialog will send: it splits the text at spaces and commas. */

@@ -1,4 +1,4 @@
-// One reader: the feed, and what else is known of the reader, each part at an address of its own.
+// One reader: feed, follows, settings and administration. Each part has its own address.
 
 import { ask, userPath } from './api.js';
 import { byId, element, facts, say } from './dom.js';
@@ -25,7 +25,7 @@ const PARTS = {
   administration: 'Administration',
 };
 
-/** What a tag, a topic or the replies to a post have. They read no feed, so they have none of what readers have. */
+/** The parts of a tag, a topic or the replies to a post. These have no feed and no settings. */
 const SOURCE_PARTS = { feed: 'Posts', followers: 'Followers' };
 
 const query = new URLSearchParams(location.search);
@@ -33,7 +33,7 @@ const user = query.get('user')?.trim() ?? '';
 const parts = isUser(user) ? PARTS : SOURCE_PARTS;
 const part = Object.hasOwn(parts, query.get('part') ?? '') ? query.get('part') : 'feed';
 
-/** Offers readers, where none is chosen. */
+/** Lists readers to choose from. */
 async function choose() {
   byId('choose').hidden = false;
   const choice = (reader, about) =>
@@ -44,13 +44,13 @@ async function choose() {
   try {
     const readers = await sourcesBy('');
     byId('suggested').replaceChildren(...readers.map((reader) => choice(reader, [element('span', { class: 'hint' }, aboutSource(reader))])));
-    if (!readers.length) byId('suggested-note').textContent = 'There is none yet. One comes with the first post, which “Publish…” makes, or with the first follow.';
+    if (!readers.length) byId('suggested-note').textContent = 'There are no readers yet. The first post, with “Publish…”, or the first follow creates one.';
   } catch (refusal) {
     say(byId('suggested-note'), refusal.message, true);
   }
 }
 
-/** What is known of a source at a glance. None of it reads the feed. */
+/** The summary of a source. It does not read the feed. */
 function inShort({ following, followers, posts, celebrity, active, last_seen: at }) {
   const seen = at ? element('span', { title: moment(at) }, ago(at)) : 'never';
   const ofSource = [
@@ -59,15 +59,15 @@ function inShort({ following, followers, posts, celebrity, active, last_seen: at
     ['Posts are', celebrity ? 'pulled: a celebrity' : 'pushed'],
   ];
   if (!isUser(user)) return ofSource;
-  return [['Follows', count(following)], ...ofSource, ['Inbox is', active ? 'kept' : 'asleep'], ['Last read', seen]];
+  return [['Follows', count(following)], ...ofSource, ['Reader is', active ? 'awake' : 'asleep'], ['Last read', seen]];
 }
 
-const isUnknown = () => (isUser(user) ? `Nobody is called ${user}: no posts, no follows, never read.` : `Nothing is known of ${user}: no posts, no followers.`);
+const isUnknown = () => (isUser(user) ? `${user} is unknown: no posts, no follows, never read.` : `${user} is unknown: no posts, no followers.`);
 
 /**
- * Shows what is known of the reader, again and again.
- * @param {(source: object|null) => void} known is called with what is known each time; with null if nobody has this name
- * @param {() => void} denied is called if this key may not know it
+ * Polls the summary of the reader.
+ * @param {(source: object|null) => void} known is called with each response; with null if the reader is unknown
+ * @param {() => void} denied is called if this key has no access
  */
 function watchAbout(known, denied) {
   return new Poll(
@@ -95,19 +95,19 @@ class FeedPart {
   #view;
   #isOpen = false;
 
-  /** @param {() => void} changed is called when there is something new to know of the reader */
+  /** @param {() => void} changed is called when the summary of the reader may have changed */
   constructor(changed) {
     this.#view = new FeedView(user, changed);
     byId('read-feed').addEventListener('click', () => this.open());
   }
 
-  /** Goes by what is known of the reader. */
+  /** Opens the feed if the reader is awake, otherwise shows why it is not open. */
   known(source) {
     if (this.#isOpen) return;
     if (source?.active) return this.open();
     byId('asleep').hidden = false;
     const text = !source ? `${user} has no feed yet.` : source.last_seen ? `${user} is asleep, and last read this feed at ${moment(source.last_seen)}.` : `${user} has never read this feed.`;
-    // It is read aloud when it changes.
+    // A screen reader reads it aloud when it changes.
     if (byId('asleep-text').textContent !== text) byId('asleep-text').textContent = text;
   }
 

@@ -1,4 +1,4 @@
-// Schemas in words: what a value may be, with links to those that have a name.
+// Schemas as text, with links to named schemas.
 
 import { element } from '/console/dom.js';
 
@@ -9,7 +9,7 @@ export function prose(text) {
   return text.split('`').map((part, nth) => (nth % 2 ? element('code', {}, part) : part));
 }
 
-/** What a value may be, in one line. */
+/** The type of a value, in one line. */
 export function typeOf(schema) {
   const line = element('span', { class: 'type' });
   line.append(...words(schema));
@@ -30,7 +30,7 @@ function words(schema) {
 /** Bounds and default. */
 function limits(schema) {
   const { minimum, minLength, maxLength, maxItems, default: otherwise } = schema;
-  // Beyond, digits of the number would be wrong, and the bound is that of 64 bits.
+  // A larger bound is that of 64 bits, and JavaScript would show wrong digits.
   const maximum = Number.isSafeInteger(schema.maximum) ? schema.maximum : undefined;
   const said = [
     minimum !== undefined && maximum !== undefined ? `${minimum} to ${maximum}` : null,
@@ -42,7 +42,7 @@ function limits(schema) {
   return said.length ? `, ${said.join(', ')}` : '';
 }
 
-/** What is in an object, each with its type; objects in it too. */
+/** The fields of an object with their types, including nested objects. */
 function fields(schema) {
   const rows = Object.entries(schema.properties ?? {}).map(([name, of]) => {
     const isNeeded = schema.required?.includes(name);
@@ -52,7 +52,7 @@ function fields(schema) {
       element('code', {}, name),
       ' ',
       typeOf(of),
-      isNeeded ? null : element('small', {}, 'may be missing'),
+      isNeeded ? null : element('small', {}, 'optional'),
       of.description ? element('small', {}, ...prose(of.description)) : null,
       ...inner(of),
     );
@@ -66,7 +66,7 @@ function inner(schema) {
   return deeper.filter((of) => of?.properties).flatMap(fields);
 }
 
-/** All schemas that have a name. */
+/** All named schemas. */
 export function schemaSection(schemas) {
   const one = ([name, schema]) =>
     element(

@@ -1,4 +1,4 @@
-// The search at the top of each page: readers by the beginning of their names, posts by their numbers.
+// The search at the top of each page: readers by the beginning of their names, posts by their ids.
 
 import { ask } from './api.js';
 import { DENIED } from './poll.js';
@@ -13,31 +13,31 @@ const RECENT_MAX = 8;
 /** The kind of source that has this id, or will have it once the id is typed in full. */
 const kindOf = (id) => /^(tag|topic|replies):/.exec(id)?.[1] ?? 'user';
 
-/** The sources whose ids begin so: the one with this id first, then those awake, then those with most followers. */
+/** The sources whose ids begin with `prefix`: the one with this id first, then awake ones, then those with most followers. */
 export async function sourcesBy(prefix, limit = SUGGESTED, kind = kindOf(prefix)) {
   const query = new URLSearchParams({ prefix, limit, kind });
   const { json } = await ask('GET', `/v1/sources?${query}`);
   return json.items;
 }
 
-/** What is known of a source, in a few words. */
+/** A short description of a source. */
 export function aboutSource({ id, active, following, followers, last_seen: seen }) {
   if (!isUser(id)) return plural(followers, 'follower');
   const state = active ? 'awake' : seen ? `seen ${ago(seen)}` : 'never read';
   return `${state}, follows ${count(following)}, ${plural(followers, 'follower')}`;
 }
 
-/** The addresses of a reader, of a part of what is known of it, and of a post. */
+/** The addresses of a reader, of a part of its page, and of a post. */
 export const readerUrl = (user, part = '') => `/console/readers?${new URLSearchParams({ user, ...(part && { part }) })}`;
 export const postUrl = (id) => `/console/posts?${new URLSearchParams({ post: id })}`;
 
-/** Whether a source is a user, and no tag, topic or replies to a post. */
+/** True if a source is a user, not a tag, a topic or the replies to a post. */
 export const isUser = (id) => kindOf(id) === 'user';
 
-/** The readers that were looked at in this tab, the last first. */
+/** The readers that were viewed in this tab, the last first. */
 export const recentReaders = () => JSON.parse(sessionStorage.getItem(RECENT) ?? '[]');
 
-/** Notes that a reader was looked at. */
+/** Records a viewed reader. */
 export function noteReader(user) {
   const others = recentReaders().filter((known) => known !== user);
   sessionStorage.setItem(RECENT, JSON.stringify([user, ...others].slice(0, RECENT_MAX)));
@@ -45,7 +45,7 @@ export function noteReader(user) {
 
 const isPost = (text) => /^([0-9]{6,20}|ext:.+)$/.test(text);
 
-/** Makes the search work. */
+/** Adds the handlers of the search. */
 export function prepareSearch() {
   const input = byId('searched');
   const show = (user) => location.assign(readerUrl(user));
@@ -57,7 +57,7 @@ export function prepareSearch() {
     const found = await picker.find(text);
     if (!found) return;
     const exact = found.sources.find(({ id }) => id === text);
-    // A user may have a number as its id. Whoever may not search may read a post, or a feed, all the same.
+    // The id of a user may be a number. A token that may not search may still read a post or a feed.
     if (exact) show(text);
     else if (isPost(text)) location.assign(postUrl(text));
     else if (found.isDenied) show(text);
@@ -67,16 +67,16 @@ export function prepareSearch() {
   });
 }
 
-/** What is said where no name begins with what was typed. */
+/** The note if no name begins with the input. */
 function nothingFound(prefix) {
   if (isPost(prefix)) return `No name begins with “${prefix}”. Enter shows post ${prefix}.`;
-  return prefix ? `No name begins with “${prefix}”. The search does not look inside names.` : 'There is no reader yet.';
+  return prefix ? `No name begins with “${prefix}”. The search matches only the beginning of names.` : 'There are no readers yet.';
 }
 
-/** What is said above the suggestions. */
+/** The heading of the suggestions. */
 function headOf(prefix) {
   if (!prefix) return 'Readers, awake ones first';
-  return `Names that begin with “${prefix}”${isPost(prefix) ? `; Enter shows post ${prefix} if none is the same` : ''}`;
+  return `Names that begin with “${prefix}”${isPost(prefix) ? `; Enter shows post ${prefix} if no name is the same` : ''}`;
 }
 
 /** An editable combobox with a list of what exists. */
@@ -92,8 +92,8 @@ class Picker {
   /**
    * @param {HTMLInputElement} input with the role `combobox`
    * @param {HTMLElement} list with the role `listbox`
-   * @param {HTMLElement} status what is read aloud; it is seen only where there is no suggestion
-   * @param {(id: string) => void} choose is called with a suggestion that was chosen
+   * @param {HTMLElement} status the text for screen readers; visible only without suggestions
+   * @param {(id: string) => void} choose is called with the chosen suggestion
    */
   constructor(input, list, status, choose) {
     [this.#input, this.#list, this.#status, this.#choose] = [input, list, status, choose];
@@ -111,7 +111,7 @@ class Picker {
     });
   }
 
-  /** Asks for sources now, whatever is shown: what was typed last may not be answered yet. Null if there is no answer, which is said. */
+  /** Requests sources now, because the shown ones may be of earlier input. Null without a response; the note says so. */
   async find(prefix) {
     clearTimeout(this.#timer);
     const nth = ++this.#asked;
@@ -126,13 +126,13 @@ class Picker {
     }
   }
 
-  /** Says that a name was not found, with a way to its page all the same: there a first follow can be made. */
+  /** Says that a name is unknown, with a link to its page, where a first follow can be added. */
   sayNobody(id) {
     this.#show([], id);
-    this.#status.replaceChildren(`Nothing is called “${id}”. `, element('a', { href: readerUrl(id) }, 'Open its page all the same'));
+    this.#status.replaceChildren(`“${id}” is unknown. `, element('a', { href: readerUrl(id) }, 'Open its page anyway'));
   }
 
-  /** Closes the list. A question under way is answered in vain. */
+  /** Closes the list, and ignores the response to a pending request. */
   close() {
     clearTimeout(this.#timer);
     this.#asked++;
@@ -191,7 +191,7 @@ class Picker {
       event.preventDefault();
       if (!isOpen) return this.#askSoon(0);
       const step = event.key === 'ArrowDown' ? 1 : -1;
-      // Past the last one comes what was typed, at -1.
+      // After the last option comes the input itself, at -1.
       this.#activate(((this.#active + 1 + step + options + 1) % (options + 1)) - 1);
     } else if (event.key === 'Enter' && isOpen && this.#active >= 0) {
       event.preventDefault();

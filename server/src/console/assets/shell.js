@@ -1,4 +1,4 @@
-// What all pages have: the rail, the state of the server, the sign-in panel, the search, the dialog to publish, the footer.
+// The parts of all pages: the rail, the state of the server, the sign-in panel, the search, the dialog to publish, the footer.
 
 import { ask, credential, useCredential } from './api.js';
 import { byId } from './dom.js';
@@ -11,32 +11,32 @@ import { clock, duration } from './words.js';
 const EVERY_MS = 5000;
 const COMPACT = 'tidewire-compact';
 
-/** What is said of a refusal by its code, where another key may help. */
+/** The texts of refusals that another key may avoid, by code. */
 const DENIALS = {
-  unauthenticated: 'This server asks for a key.',
-  invalid_token: 'This key is wrong.',
+  unauthenticated: 'This server requires a key.',
+  invalid_token: 'This key is invalid.',
   token_expired: 'This token has expired.',
 };
 
 let lostAt = null;
-/** Whether there is no answer at all: then a link would lead to an error page of the browser. */
+/** True without any response: then a link would lead to an error page of the browser. */
 let isSilent = false;
 let show = null;
 let lose = null;
 let newest = null;
 
 /**
- * Hands each answer with the statistics to the page, that of before too.
+ * Passes each response with the statistics to the page, including the last earlier one.
  * @param {(stats: object, headers: Headers) => void|Promise<void>} handle
  * @param {(why: string) => void} [onLost] is called when there is no answer
  */
 export function watchStats(handle, onLost = null) {
   [show, lose] = [handle, onLost];
-  // The page has to be through first: this may be called in the midst of it.
+  // The module of the page, which calls this, must run to its end first.
   if (newest) queueMicrotask(showNewest);
 }
 
-/** What the page asks besides may be refused: that is said by the page, and is not the state of the server. */
+/** Other requests of the page may be refused. The page reports that; it is not the state of the server. */
 async function showNewest() {
   try {
     await show?.(...newest);
@@ -45,7 +45,7 @@ async function showNewest() {
   }
 }
 
-/** Asks for the statistics now. */
+/** Requests the statistics now. */
 export const refreshStats = () => server.wake(true);
 
 const server = new Poll(
@@ -73,16 +73,16 @@ const server = new Poll(
 function sayDenied({ code, status, message }) {
   lostAt = null;
   isSilent = false;
-  // A token of a user may read that user's feed all the same.
+  // A user's token may still read that user's feed.
   if (status === 403) setDenied(true);
-  if (status === 403) return say(['forbidden', 'read_only'].includes(code) ? 'This key may not read the figures' : message, 'bad', code);
+  if (status === 403) return say(['forbidden', 'read_only'].includes(code) ? 'This key has no access to the figures' : message, 'bad', code);
   const text = DENIALS[code] ?? message;
   say(text.replace(/\.$/, ''), 'bad', code);
   byId('page').hidden = true;
   openSignIn(text, code !== 'unauthenticated' && credential() !== '');
 }
 
-/** Hides what the page has only for keys of the server, and says so. */
+/** Hides the parts of the page that need a server key, and says so. */
 function setDenied(isDenied) {
   const title = document.querySelector('#page h2');
   (title.closest('.bar') ?? title).after(byId('denied'));
@@ -100,7 +100,7 @@ function sayLost({ status, code, message }) {
 
 function say(text, how, what = how) {
   const pill = byId('server');
-  // It is read aloud when it changes, so it is left alone while it only counts up.
+  // Screen readers read changes aloud, so a text that only counts up stays.
   if (pill.dataset.what === what && how === 'bad') return;
   pill.setAttribute('aria-live', pill.dataset.what === what ? 'off' : 'polite');
   pill.dataset.how = how;
@@ -115,7 +115,7 @@ function openSignIn(text, isWrong = false) {
   byId('sign-in-text').classList.toggle('error', isWrong);
   byId('credential').setAttribute('aria-invalid', String(isWrong));
   byId('forget').hidden = credential() === '';
-  // Without a key there is nothing to go back to where the server asks for one.
+  // If the server requires a key, there is no page to return to without one.
   byId('sign-in-close').hidden = byId('page').hidden;
   panel.hidden = false;
   byId('access').setAttribute('aria-expanded', 'true');
@@ -153,14 +153,14 @@ function prepareSignIn() {
   });
 }
 
-/** Says so if the server asks for no key: then any text would seem to be one. */
+/** Says so if the server needs no key: it would accept any text as a key. */
 async function sayKeyless() {
   const isKeyless = await ask('GET', '/v1/operations').then(({ json }) => json.keys === null, () => false);
-  if (isKeyless) byId('sign-in-text').textContent = 'This server asks for no key: it has no access file, and takes requests with any key and without one.';
+  if (isKeyless) byId('sign-in-text').textContent = 'This server needs no key: it has no access file, and accepts requests with any key or none.';
   return isKeyless;
 }
 
-/** Keeps the page while there is no server that could answer with another one. */
+/** Keeps the page while no server can respond with another one. */
 function keepWhileSilent(event) {
   const link = event.target.closest?.('a[href]');
   const isElsewhere = event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || link?.target;
@@ -196,7 +196,7 @@ function prepareToggles() {
   byId('pause').addEventListener('click', ({ currentTarget: button }) => {
     pause(!isPaused());
     button.setAttribute('aria-pressed', String(isPaused()));
-    button.textContent = isPaused() ? 'Go on' : 'Pause';
+    button.textContent = isPaused() ? 'Resume' : 'Pause';
   });
 }
 

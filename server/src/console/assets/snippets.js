@@ -3,7 +3,7 @@
 import { copyButton } from '/console/copy.js';
 import { byId, element } from '/console/dom.js';
 
-// What the clients call each operation; in TypeScript the words are joined. Those that they do not have are asked for without a client.
+// The clients' name of each operation, in camel case in TypeScript. Operations without a method use plain HTTP.
 const METHODS = {
   check_ready: 'is_ready', read_cluster: 'cluster', publish: 'publish', delete_post: 'delete_post', read_post: 'get_post',
   edit_post: 'edit_post', take_snapshot: 'take_snapshot', read_stats: 'stats', erase_user: 'erase_user', read_user: 'get_user',
@@ -18,7 +18,7 @@ const METHODS = {
   read_fanout: 'fanout', read_operations: 'operations', read_metrics: 'metrics',
 };
 const inCamelCase = (name) => name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
-// Whose body is one argument; otherwise its fields are options.
+// Operations whose body is one argument. In others, its fields are options.
 const WHOLE_BODY = ['publish', 'edit_post', 'change_rules'];
 // The first argument is this field of the body.
 const FIRST_FIELDS = { read_feeds: ['users'], publish_many: ['posts'], follow_many: ['follows'], mark: ['cursor'] };
@@ -27,7 +27,7 @@ const PYTHON_FIELDS = { ...FIRST_FIELDS, publish: ['author', 'body'] };
 const TIMES = ['published_at', 'not_before'];
 
 /**
- * What is asked, as the form has it.
+ * A request, as the form describes it.
  * @typedef {object} Call
  * @property {string} id of the operation
  * @property {string} method
@@ -35,7 +35,7 @@ const TIMES = ['published_at', 'not_before'];
  * @property {string[]} path the values in the path, in order
  * @property {[string, any][]} query
  * @property {any} body undefined: none
- * @property {boolean} isText the answer is no JSON
+ * @property {boolean} isText the response is not JSON
  */
 
 const server = () => location.origin;
@@ -53,7 +53,7 @@ export function curl({ id, method, url, body }) {
   return `${words.join(' ')} \\\n  ${quoted(url)}`.replace('curl \\\n  ', 'curl ');
 }
 
-/** Splits a body into the first arguments and the options of a call. `pageSize` is what the client calls the limit of a page. */
+/** Splits a body into the first arguments and the options of a call. `pageSize` is the client's name of the limit of a page. */
 function argumentsOf({ id, path, query, body }, fields, pageSize) {
   const first = [...path];
   const options = {};
@@ -193,7 +193,7 @@ function choose(language) {
   dispatchEvent(new Event('language'));
 }
 
-/** The snippets of an operation. @param {() => Call} callOf what is asked now */
+/** The snippets of an operation. @param {() => Call} callOf returns the current request */
 export function snippets(callOf) {
   const code = element('code');
   const shown = element('pre', { tabindex: '0', 'aria-label': 'The call as code' }, code);

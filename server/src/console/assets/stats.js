@@ -1,12 +1,12 @@
-// The figures of now, and what they say of the server's health.
+// The current statistics, and the health of the server.
 
 import { ask } from './api.js';
 import { bytes, count, duration, plural } from './words.js';
 
-/** Reads the statistics; of a node of a cluster, by its name. @param {string} [node] @param {number} [within] milliseconds */
+/** Reads the statistics, of a named node of a cluster if given. @param {string} [node] @param {number} [within] milliseconds */
 export const readStats = (node, within) => ask('GET', `/v1/stats${node ? `?node=${encodeURIComponent(node)}` : ''}`, undefined, within);
 
-/** Free bytes of the disk below which it is named as nearly full. */
+/** Free bytes of the disk below which it counts as nearly full. */
 const DISK_LOW = 2 ** 30;
 
 /** Why a server refuses all writes. */
@@ -14,14 +14,14 @@ const REFUSED = {
   disk_full: 'refused: the disk is full',
   out_of_files: 'refused: the server cannot create files',
   journal_failed: 'refused until a restart: the journal has failed',
-  sequencer_unavailable: 'refused: no node of the cluster takes them',
+  sequencer_unavailable: 'refused: the cluster has no sequencer',
 };
 
 /**
- * What is to be known of a server at a glance.
+ * The health of a server.
  * @param {object} stats the statistics
  * @param {{ready: boolean, code?: string}} readiness of reads
- * @returns {{name: string, text: string, how: 'good'|'bad'|'warn'|'', href?: string}[]} `''`: there is none of it; `href`: where more of it is
+ * @returns {{name: string, text: string, how: 'good'|'bad'|'warn'|'', href?: string}[]} `''`: not applicable; `href`: a page with details
  */
 export function health(stats, readiness) {
   return [
@@ -34,7 +34,7 @@ export function health(stats, readiness) {
   ];
 }
 
-const writes = ({ writes_refused: code }) => (code ? { text: REFUSED[code] ?? `refused: ${code}`, how: 'bad' } : { text: 'taken', how: 'good' });
+const writes = ({ writes_refused: code }) => (code ? { text: REFUSED[code] ?? `refused: ${code}`, how: 'bad' } : { text: 'accepted', how: 'good' });
 
 const reads = ({ ready, code }) => (ready ? { text: 'answered', how: 'good' } : { text: `not answered: ${code}`, how: 'bad' });
 
@@ -45,10 +45,10 @@ function disk({ disk_free_bytes: free, writes_refused: code }) {
 }
 
 function backup({ backups, journal: kept }) {
-  if (!backups) return { text: 'none is made', how: kept ? 'warn' : '', href: '/console/storage#backups' };
+  if (!backups) return { text: 'not configured', how: kept ? 'warn' : '', href: '/console/storage#backups' };
   const { age_seconds: age, interval_seconds: every, failing, count: all } = backups;
-  if (failing) return { text: all ? `fails; the last one is ${duration(age)} old` : 'fails; none was made yet', how: 'bad' };
-  if (!all) return { text: 'the first one is made', how: '' };
+  if (failing) return { text: all ? `failing; the last one is ${duration(age)} old` : 'failing; no backup yet', how: 'bad' };
+  if (!all) return { text: 'the first one is in progress', how: '' };
   return { text: `${duration(age)} old`, how: age > 2 * every + 60 ? 'warn' : 'good' };
 }
 
@@ -58,7 +58,7 @@ function journal({ journal: kept, writes_refused: code }) {
 }
 
 function clock({ clock: { jumps_ahead: ahead, jumps_back: back, lead_seconds: lead } }) {
-  if (lead > 0) return { text: `set back: times are ${duration(lead)} ahead of it`, how: 'warn' };
+  if (lead > 0) return { text: `set back; times are ${duration(lead)} ahead`, how: 'warn' };
   const jumps = ahead + back;
-  return { text: jumps ? `right; ${plural(jumps, 'jump')} since the start` : 'steady', how: 'good' };
+  return { text: jumps ? `correct; ${plural(jumps, 'jump')} since the start` : 'steady', how: 'good' };
 }

@@ -1,4 +1,4 @@
-// What is on disk and in memory, snapshots, backups, and what the last start found.
+// The use of disk and memory, snapshots, backups, and the result of the last start.
 
 import { LONG_MS, ask } from './api.js';
 import { Charts, MEMORY } from './charts.js';
@@ -26,7 +26,7 @@ watchStats((stats) => {
   fill(byId('recovery'), recovery(stats.recovery, stats.journal));
 });
 
-/** What the resident memory holds, with the share of each part. */
+/** The parts of the resident memory, with their shares. */
 function memory({ posts_bytes: posts, sources_bytes: sources, inboxes_bytes: inboxes, reposts_bytes: reposts, resident_bytes: resident }) {
   const known = [
     ['Posts', posts],
@@ -35,7 +35,7 @@ function memory({ posts_bytes: posts, sources_bytes: sources, inboxes_bytes: inb
     ['Reposts', reposts],
   ];
   const sum = known.reduce((total, [, value]) => total + value, 0);
-  const all = resident ? [...known, ['All else', Math.max(0, resident - sum)], ['Resident memory', resident]] : known;
+  const all = resident ? [...known, ['Other', Math.max(0, resident - sum)], ['Resident memory', resident]] : known;
   const share = (value) => (resident ? `${((100 * value) / resident).toFixed(value && value < resident / 100 ? 2 : 0)} %` : '–');
   return table('memory-title', ['Part', '#Bytes', '#Share'], all.map(([name, value]) => [name, bytes(value), share(value)]));
 }
@@ -44,7 +44,7 @@ function disk({ journal, memory, disk_free_bytes: free, stored_bytes: stored, us
   return [
     ['Free on disk', free === null ? 'no data on disk' : bytes(free)],
     ['Journal on disk', bytes(stored?.journal)],
-    ['Kept for consumers of changes', stored?.changes === 0 ? 'none' : bytes(stored?.changes)],
+    ['Retained for change consumers', stored?.changes === 0 ? 'none' : bytes(stored?.changes)],
     ['Snapshots on disk', bytes(stored?.snapshots)],
     ['Archive on disk', stored?.archive === 0 ? 'none' : bytes(stored?.archive)],
     ['Other files', bytes(stored?.other)],
@@ -54,30 +54,30 @@ function disk({ journal, memory, disk_free_bytes: free, stored_bytes: stored, us
     ['Users and sources', count(users)],
     ['Follows', count(edges)],
     ['Resident memory', bytes(memory.resident_bytes)],
-    ['Archive reads that failed', count(failures)],
-    ['Erasures under way', count(erasures.under_way)],
+    ['Failed archive reads', count(failures)],
+    ['Erasures in progress', count(erasures.under_way)],
     ['Crashes of user actors', count(crashes)],
   ];
 }
 
 function backups({ backups: made, journal }) {
   if (!made) {
-    if (!journal) return [element('p', { class: 'hint' }, 'This server keeps no data on disk.')];
+    if (!journal) return [element('p', { class: 'hint' }, 'This server stores no data on disk.')];
     return [
-      element('p', { class: 'note warning' }, 'None are made: --backup-to names a place for them.'),
-      element('p', { class: 'hint' }, 'For example ', element('code', {}, 'tidewire serve --backup-to file:///backup/tidewire'), '. The file ', element('code', {}, 'docs/backup.md'), ' of the repository describes backups and how to restore them.'),
+      element('p', { class: 'note warning' }, 'No backups are configured: set --backup-to.'),
+      element('p', { class: 'hint' }, 'For example ', element('code', {}, 'tidewire serve --backup-to file:///backup/tidewire'), '. See ', element('code', {}, 'docs/backup.md'), ' in the repository for backups and how to restore them.'),
     ];
   }
   const range = made.restorable_from === null ? 'nothing yet' : `${moment(made.restorable_from)} to ${moment(made.restorable_to)}`;
   const pairs = [
     ['Last run', made.count ? `${duration(made.age_seconds)} ago` : 'not yet'],
-    ['A run every', duration(made.interval_seconds)],
-    ['Can be restored', range],
+    ['Interval', duration(made.interval_seconds)],
+    ['Restorable range', range],
     ['Backups', `${count(made.count)}, ${bytes(made.stored_bytes)}`],
     ['Sent since the start', bytes(made.sent_bytes)],
     ['Failed runs since the start', count(made.failures)],
   ];
-  const failing = made.failing ? [element('p', { class: 'note error' }, 'The last run failed: the log of the server says why.')] : [];
+  const failing = made.failing ? [element('p', { class: 'note error' }, 'The last run failed. The log of the server has the cause.')] : [];
   return [...failing, element('dl', { class: 'facts' }, ...facts(pairs)), ...runs(made.runs)];
 }
 
@@ -96,7 +96,7 @@ function runs(all) {
 
 function snapshots({ snapshots: all, journal }) {
   if (!all.length) {
-    const why = journal ? 'None yet. One is taken from time to time, and when the server ends.' : 'This server keeps no data on disk.';
+    const why = journal ? 'None yet. The server takes one from time to time, and when it stops.' : 'This server stores no data on disk.';
     return [element('p', { class: 'hint' }, why)];
   }
   const newestFirst = [...all].sort((a, b) => b.sequence - a.sequence);
@@ -113,10 +113,10 @@ function snapshots({ snapshots: all, journal }) {
 }
 
 function recovery(report, journal) {
-  if (!report && !journal) return [element('p', { class: 'hint' }, 'This server keeps no data on disk.')];
-  if (!report) return [element('p', { class: 'note' }, 'It began with an empty directory.')];
+  if (!report && !journal) return [element('p', { class: 'hint' }, 'This server stores no data on disk.')];
+  if (!report) return [element('p', { class: 'note' }, 'The server started with an empty directory.')];
   const { snapshot, events, cut, lost = [], skipped = [] } = report;
-  if (snapshot === null && !events && !cut && !lost.length) return [element('p', { class: 'note' }, 'It began with an empty directory.')];
+  if (snapshot === null && !events && !cut && !lost.length) return [element('p', { class: 'note' }, 'The server started with an empty directory.')];
   const pairs = [
     ['Snapshot', snapshot === null ? 'none' : `event ${count(snapshot)}`],
     ['Events replayed after it', count(events)],
@@ -125,7 +125,7 @@ function recovery(report, journal) {
     ['Events lost', lost.length ? `in ${plural(lost.length, 'place')}` : 'none'],
   ];
   const isGood = !lost.length && !skipped.length;
-  const verdict = element('p', { class: isGood ? 'note' : 'note error' }, isGood ? 'Everything that was acknowledged is there.' : 'Something is missing: see below.');
+  const verdict = element('p', { class: isGood ? 'note' : 'note error' }, isGood ? 'All acknowledged writes were recovered.' : 'Some events are missing: see below.');
   const gaps = lost.map(({ segment, from, through, reason }) => element('li', {}, `${segment}: events ${count(from)} to ${through === null ? 'its end' : count(through)}: ${reason}`));
   return [verdict, element('dl', { class: 'facts' }, ...facts(pairs)), ...(gaps.length ? [element('ul', { class: 'rows' }, ...gaps)] : [])];
 }

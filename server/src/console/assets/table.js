@@ -3,7 +3,7 @@
 import { element } from './dom.js';
 
 /**
- * A table whose first column names its rows. Columns of text begin at the same place, numbers end there: their heads begin with `#`.
+ * A table whose first column names its rows. Columns are left-aligned; those whose heads begin with `#` have numbers, and are right-aligned.
  * @param {string} labelledBy the id of its title
  * @param {string[]} head
  * @param {(string|Node)[][]} rows
@@ -21,7 +21,7 @@ export function table(labelledBy, head, rows) {
   return element('div', { class: 'scroll', role: 'group', tabindex: 0, 'aria-labelledby': labelledBy }, made);
 }
 
-/** Fills a box with what is made, unless it would be the same: whoever reads or selects it is not disturbed. The focus stays at the same control. */
+/** Replaces the content of a box, unless it is the same, so that a selection stays. The focus stays at the same control. */
 export function fill(box, made) {
   const parts = [made].flat();
   const isSame = box.childNodes.length === parts.length && parts.every((part, nth) => part.isEqualNode(box.childNodes[nth]));

@@ -1,9 +1,9 @@
-// The newest of what comes without end: a list that forgets the oldest, and stands still during a pause.
+// The newest rows of an endless stream: a list that removes the oldest, and does not change during a pause.
 
 import { element } from './dom.js';
 import { isPaused, onResume } from './poll.js';
 
-/** Rows that are kept of each group, and rows that are shown. */
+/** The maximum number of retained rows of each group, and of shown rows. */
 const ROWS_MAX = 200;
 /** The group of rows that separate others. They are shown with any group. */
 const SEPARATOR = 'separator';
@@ -13,9 +13,9 @@ const SEPARATOR = 'separator';
  * @typedef {object} Row
  * @property {string} time
  * @property {string} kind
- * @property {(string|Node)[]} text what is seen of it
- * @property {string} raw all of it, to unfold
- * @property {string} [group] what the list is filtered by
+ * @property {(string|Node)[]} text the visible text
+ * @property {string} raw the whole row as JSON, shown when it is opened
+ * @property {string} [group] the group for the filter
  */
 
 /** A list with the newest first. */
@@ -36,25 +36,25 @@ export class Tail {
   add(row) {
     const { group = '' } = row;
     this.#waiting.push({ ...row, group });
-    // A group with many rows takes no place of one with few.
+    // A group with many rows must not displace rows of other groups.
     if (this.#waiting.length > ROWS_MAX && this.#waiting.filter((one) => one.group === group).length > ROWS_MAX) {
       this.#waiting.splice(this.#waiting.findIndex((one) => one.group === group), 1);
     }
     this.#drawSoon();
   }
 
-  /** Adds a row that separates what comes from what came before. */
+  /** Adds a row that separates later rows from earlier ones. */
   separate(text) {
     this.add({ text: [text], group: SEPARATOR });
   }
 
-  /** Shows the kept rows of one group; of all if it is empty. During a pause too: whoever looks at the list chooses. */
+  /** Shows the rows of one group, or all if it is empty; also during a pause, because the user chooses. */
   filter(group) {
     this.#group = group;
     this.#select();
   }
 
-  /** Forgets all. */
+  /** Removes all rows. */
   clear() {
     this.#waiting = [];
     this.#list.replaceChildren();
@@ -71,7 +71,7 @@ export class Tail {
     });
   }
 
-  /** Hides what is not of the group, and removes the oldest. */
+  /** Hides the rows of other groups, and removes the oldest rows. */
   #select() {
     const kept = {};
     let shown = 0;

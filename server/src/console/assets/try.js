@@ -1,17 +1,17 @@
-// Asking the server from the page, with the same call as code below.
+// Sends requests from the page, and shows the same call as code.
 
 import { copyButton } from '/console/copy.js';
 import { act, byId, confirmed, element } from '/console/dom.js';
 import { examplesFor, published } from '/docs/examples.js';
 import { snippets } from '/docs/snippets.js';
 
-// Snapshots and the like may take minutes.
+// Operations such as snapshots may take minutes.
 const CHANGE_MAX_MS = 600_000;
 const READ_MAX_MS = 15_000;
 const SHOWN_CHARACTERS_MAX = 100_000;
-// Streams go on without end: what comes in so long is shown.
+// Streams are endless: the page shows the messages of this time.
 const LISTEN_MS = 5_000;
-// Refused without, though it is in the query.
+// Query parameters that are required.
 const NEEDED = ['ids'];
 
 function field({ name, in: place, required, schema, example }) {
@@ -29,7 +29,7 @@ function field({ name, in: place, required, schema, example }) {
   return element('label', {}, element('span', {}, name, required ? ' *' : ''), input);
 }
 
-/** The JSON body, to be changed; null if the operation has none. */
+/** The JSON body, editable; null if the operation has none. */
 function bodyField({ requestBody }) {
   const content = requestBody?.content?.['application/json'];
   if (!content) return null;
@@ -39,14 +39,14 @@ function bodyField({ requestBody }) {
   return element('label', { class: 'wide' }, element('span', {}, 'Body, JSON'), area);
 }
 
-/** A value as code has it. What is no number stays text: the server says what is wrong with it. */
+/** A value as in code. Text that is not a number stays text: the server reports the fault. */
 function literal(value, type) {
   if (type === 'boolean' && ['true', 'false'].includes(value)) return value === 'true';
   const isNumber = ['integer', 'number'].includes(type) && Number.isFinite(Number(value)) && String(Number(value)) === value;
   return isNumber ? Number(value) : value;
 }
 
-/** What is asked, by what the form has; where `isWhole`, examples stand for what is missing. */
+/** The request that the form describes. With `isWhole`, examples replace missing values. */
 function callOf({ method, path, told }, form, isWhole) {
   const [inPath, query, sent] = [[], [], new URLSearchParams()];
   let url = path;
@@ -65,7 +65,7 @@ function callOf({ method, path, told }, form, isWhole) {
   return { id: told.operationId, method: method.toUpperCase(), url: location.origin + url, path: inPath, query, body: bodyOf(form), isText: !types.includes('application/json') };
 }
 
-/** What the body is; undefined if there is none, or it is no JSON yet. */
+/** The body; undefined if there is none, or while it is not JSON. */
 function bodyOf(form) {
   const text = form.elements.body?.value.trim();
   if (!text) return undefined;
@@ -85,7 +85,7 @@ function pretty(text, type) {
   }
 }
 
-/** Sends the call, and shows its answer by `show(text, type)`. Fails with what the problem document says in short. */
+/** Sends the call, and shows its response with `show(text, type)`. Fails with a summary of the problem document. */
 async function send({ id, method, url }, body, show) {
   const key = byId('key').value.trim();
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
@@ -114,7 +114,7 @@ async function firstEvents(answer, show) {
 }
 
 function firstMessages({ url }, show) {
-  if (byId('key').value.trim()) throw new Error('A browser cannot send a key or token with a WebSocket: try the server-sent events.');
+  if (byId('key').value.trim()) throw new Error('A browser cannot send a key or token with a WebSocket: use the server-sent events.');
   return new Promise((resolve, reject) => {
     const socket = new WebSocket(url.replace(/^http/, 'ws'));
     const end = setTimeout(() => socket.close(), LISTEN_MS);
@@ -128,10 +128,10 @@ function firstMessages({ url }, show) {
   });
 }
 
-/** Where an answer is shown: its type, a button that copies it, its text. */
+/** The box of a response: its type, a button that copies it, its text. */
 function answerBox() {
   const type = element('code');
-  const text = element('pre', { tabindex: '0', 'aria-label': 'Answer' });
+  const text = element('pre', { tabindex: '0', 'aria-label': 'Response' });
   const box = element('div', { class: 'framed', hidden: true }, element('div', { class: 'bar' }, type, copyButton(text)), text);
   const show = (shown, of) => {
     box.hidden = shown === '';
@@ -141,7 +141,7 @@ function answerBox() {
   return { box, show };
 }
 
-/** Puts examples where nobody has typed anything. */
+/** Fills examples into fields without user input. */
 function fill(form, examples) {
   for (const input of form.querySelectorAll('input')) {
     const value = examples[input.name.split(':')[1]];
@@ -151,13 +151,13 @@ function fill(form, examples) {
   }
 }
 
-/** A form that asks, and the same call as code. */
+/** A form that sends a request, and the same call as code. */
 export function tryIt(operation) {
   const { method, told } = operation;
   const isChange = method !== 'get';
   const name = isChange ? `Send ${method.toUpperCase()}` : 'Try it';
   const button = element('button', { type: 'submit', class: method === 'delete' ? 'danger' : 'primary' }, name);
-  const hint = element('span', { class: 'note' }, isChange ? 'This changes what the server has.' : '');
+  const hint = element('span', { class: 'note' }, isChange ? 'This changes data on the server.' : '');
   const note = element('p', { class: 'note', role: 'status' });
   const { box, show } = answerBox();
   const inputs = told.parameters.filter(({ in: place }) => place !== 'header').map(field);
@@ -172,7 +172,7 @@ export function tryIt(operation) {
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
     const call = callOf(operation, form, false);
-    const text = `${method.toUpperCase()} ${call.url.slice(location.origin.length)} is sent to this server. It cannot be taken back.`;
+    const text = `${method.toUpperCase()} ${call.url.slice(location.origin.length)} goes to this server. You cannot undo it.`;
     if (method === 'delete' && !(await confirmed('Send this?', text, 'Send'))) return;
     act(button, note, async () => {
       show('', '');

@@ -1,4 +1,4 @@
-// Numbers, times and explanations, in words.
+// The texts of numbers, times and explanations.
 
 const MINUTE = 60;
 const HOUR = 60 * MINUTE;
@@ -18,7 +18,7 @@ export const plural = (value, thing) => `${count(value)} ${value === 1 ? thing :
 /** 21:15:07 */
 export const clock = (time) => new Date(time).toLocaleTimeString([], { hourCycle: 'h23' });
 
-/** 12.3K, for where there is little room; small rates keep a decimal. */
+/** 12.3K, for narrow places; small rates keep a decimal. */
 export function amount(value) {
   if (!isNumber(value)) return NONE;
   return value > 0 && value < 10 ? value.toFixed(1).replace('.0', '') : short.format(Math.round(value));
@@ -41,7 +41,7 @@ export function latency(us) {
   return `${scaled < 10 ? scaled.toFixed(1) : Math.round(scaled)} ${unit}`;
 }
 
-/** What people call a queue; one that this page does not know yet by its own name. */
+/** The display name of a queue. An unknown queue keeps its own name. */
 export function queueName(name) {
   const names = {
     commands: 'writes',
@@ -65,7 +65,7 @@ export function duration(seconds) {
   return `${Math.floor(seconds / DAY)} days`;
 }
 
-/** How long ago something was, of times as the server writes them. */
+/** The age of a time in the format of the server. */
 export function ago(time, now = Date.now()) {
   const seconds = (now - Date.parse(time)) / 1000;
   if (Number.isNaN(seconds)) return NONE;
@@ -73,10 +73,10 @@ export function ago(time, now = Date.now()) {
   return seconds < 0 ? `in ${duration(-seconds)}` : `${duration(seconds)} ago`;
 }
 
-/** How long something has been so: for 34 s, for 3 h */
+/** How long a state has lasted: for 34 s, for 3 h */
 export const lasting = (since, now = Date.now()) => `for ${duration((now - Date.parse(since)) / 1000)}`;
 
-/** A time in full, as people here write it. */
+/** A full time in the local format. */
 export function moment(time) {
   const date = new Date(time);
   return Number.isNaN(date.getTime()) ? String(time) : date.toLocaleString();
@@ -90,21 +90,21 @@ export function reason({ kind, source, user, at }, reader) {
     case 'follow':
       return `${reader} follows ${source}.`;
     case 'kept':
-      return `${source} brought it, and it was kept when ${reader} unfollowed.`;
+      return `${source} brought it, and it stayed after ${reader} unfollowed.`;
     case 'virtual':
       return 'A hidden follow brings it.';
     case 'repost':
-      return user === source ? `${user} reposted it ${ago(at)}.` : `${user} reposted it ${ago(at)}; it came by ${source}.`;
+      return user === source ? `${user} reposted it ${ago(at)}.` : `${user} reposted it ${ago(at)}; it came via ${source}.`;
     default:
-      return `Something this page does not know yet brings it: ${kind}.`;
+      return `A reason that this page does not know: ${kind}.`;
   }
 }
 
-/** What speaks against a post in a reader's feed. */
+/** A blocker of a post in a reader's feed. */
 export function blocker({ kind, post, source }, reader) {
   switch (kind) {
     case 'unknown':
-      return `No post ${post} is known.`;
+      return `Post ${post} is unknown.`;
     case 'deleted':
       return `Post ${post} was deleted.`;
     case 'hidden':
@@ -116,17 +116,17 @@ export function blocker({ kind, post, source }, reader) {
     case 'blocked_by':
       return `${source} has blocked ${reader}.`;
     case 'own_posts_off':
-      return `${reader} wants no own posts in the feed.`;
+      return `The rules of ${reader} hide own posts.`;
     case 'reposts_off':
-      return `${reader} wants no reposts in the feed.`;
+      return `The rules of ${reader} hide reposts.`;
     case 'reply':
-      return source ? `It answers ${source}, and ${reader} wants no such replies.` : 'It answers a post that is not known.';
+      return source ? `It replies to ${source}, and the rules of ${reader} hide such replies.` : 'It replies to an unknown post.';
     default:
-      return `Something this page does not know yet speaks against it: ${kind}.`;
+      return `A blocker that this page does not know: ${kind}.`;
   }
 }
 
-/** By which way a post comes to a reader. */
+/** The route of a post to a reader. */
 export function route(way) {
   if (way === 'push') return 'It was pushed into the inbox.';
   return way === 'pull' ? 'It is pulled when the feed is read.' : '';

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_waits_leaves_its_permit_to_others_and_takes_one_again() {
+    fn a_waiting_request_releases_its_permit_and_acquires_one_afterwards() {
         let admission = Admission::new(LIMITS);
         let (waiting, _other) = (turn(&admission, 1).unwrap(), turn(&admission, 2).unwrap());
         assert!(turn(&admission, 3).is_err());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_one_client_wait_in_its_share_of_the_places() {
+    fn waiting_requests_of_one_client_are_limited_to_its_share() {
         let admission = Admission::new(LIMITS);
         let (one, other) = (turn(&admission, 1).unwrap(), turn(&admission, 2).unwrap());
         let share: Vec<_> = (0..WAITS_MAX / CLIENTS_PER_GATE).map(|_| one.place().unwrap()).collect();
@@ -188,7 +188,7 @@ mod tests {
 
     #[cfg(feature = "cluster")]
     #[test]
-    fn neither_a_client_nor_a_node_that_hangs_takes_the_passes_of_others() {
+    fn neither_one_client_nor_a_hanging_node_uses_up_all_forwarding_passes() {
         let admission = Admission::new(LIMITS);
         let [one, other] = [1, 2].map(|client| turn(&admission, client).unwrap());
         let all = Turn::begin(&admission, WorkKind::Write, Client::Trusted).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_waits_for_the_delivery_without_a_permit_and_without_a_place_it_does_not_wait() {
+    fn a_publisher_waits_for_delivery_without_a_permit_if_a_waiting_place_is_free() {
         let admission = Admission::new(LIMITS);
         let publisher = |client| Turn::begin(&admission, WorkKind::Write, Client::One(client)).unwrap();
         let (one, same, other) = (publisher(1), publisher(1), publisher(2));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_permits_are_left_to_requests_that_need_not_wait_for_a_node() {
+    fn half_of_the_permits_are_reserved_for_requests_that_do_not_wait_for_a_node() {
         let admission = Admission::new(AdmissionLimits { reads: 4, ..LIMITS });
         let [one, _two] = [1, 2].map(|client| turn(&admission, client).unwrap());
         assert!(one.may_keep_permit());

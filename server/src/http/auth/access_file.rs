@@ -147,7 +147,7 @@ pub(crate) fn keys(text: &str) -> Result<Keys, String> {
         return Err(format!("it has more than {KEYS_TRIED_MAX} entries [[token-key]] of one algorithm without a kid"));
     }
     if keys.is_empty() {
-        return Err("it has no [[server-key]] and no [[token-key]], so that nobody could be let in".to_owned());
+        return Err("it has no [[server-key]] and no [[token-key]], so it would refuse every request".to_owned());
     }
     Ok(keys)
 }
@@ -155,7 +155,7 @@ pub(crate) fn keys(text: &str) -> Result<Keys, String> {
 /// Removes the value that serde includes in messages about values of the wrong type.
 fn without_values(message: &str) -> &str {
     if message.starts_with("invalid type") || message.starts_with("invalid value") {
-        return "a value is not of the type it should be";
+        return "a value has the wrong type";
     }
     message
 }
@@ -187,7 +187,7 @@ fn hash_of(text: &str) -> Result<KeyHash, String> {
     })?;
     if known == hash("") {
         return Err(
-            "sha256 is the hash of an empty text, which is no key; a variable was empty when it was made".to_owned()
+            "sha256 is the hash of an empty text, which is not a key; a variable was empty when it was made".to_owned()
         );
     }
     Ok(known)
@@ -204,12 +204,12 @@ fn token_key(
         ("HS256", Some(secret), None) => TokenKey::hs256(&secret_of(secret)?, audience),
         ("EdDSA", None, Some(public_key)) => {
             let public =
-                pem::ed25519_public(public_key).ok_or("public-key is no public key of Ed25519, as PEM or base64")?;
+                pem::ed25519_public(public_key).ok_or("public-key is not a public key of Ed25519, as PEM or base64")?;
             check_point(&public)?;
             TokenKey::ed_dsa(&public, audience)
         }
-        ("HS256", ..) => return Err("HS256 takes a secret, and no public-key".to_owned()),
-        ("EdDSA", ..) => return Err("EdDSA takes a public-key, and no secret".to_owned()),
+        ("HS256", ..) => return Err("HS256 needs a secret, and no public-key".to_owned()),
+        ("EdDSA", ..) => return Err("EdDSA needs a public-key, and no secret".to_owned()),
         _ => return Err("algorithm is neither \"HS256\" nor \"EdDSA\"".to_owned()),
     };
     match kid {
@@ -221,7 +221,7 @@ fn token_key(
 
 /// Rejects public keys of small order, for which signatures can be forged without a private key.
 fn check_point(public: &[u8; 32]) -> Result<(), String> {
-    let key = VerifyingKey::from_bytes(public).map_err(|_| "public-key is no point of Ed25519")?;
+    let key = VerifyingKey::from_bytes(public).map_err(|_| "public-key is not a point of Ed25519")?;
     if key.is_weak() {
         let what = "public-key is a point of small order, for which anybody can make signatures; \
                     `openssl genpkey -algorithm ed25519` makes good ones";
@@ -244,7 +244,7 @@ pub fn secret_of(text: &str) -> Result<Vec<u8>, String> {
     }
     if secret.iter().all(|byte| *byte == 0) {
         return Err(
-            "the secret is nothing but zeros, which anybody guesses; `openssl rand -base64 32` makes one".to_owned()
+            "the secret is all zeros, which anybody can guess; `openssl rand -base64 32` makes a good one".to_owned()
         );
     }
     Ok(secret)

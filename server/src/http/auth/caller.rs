@@ -97,7 +97,7 @@ impl Caller {
         let right = match needs {
             Needs::Nothing => return Ok(()),
             Needs::Server(_) | Needs::Metrics => {
-                return Err(Denial::Forbidden("this is for who has a key of the server"));
+                return Err(Denial::Forbidden("only a server key may do this"));
             }
             Needs::Own(_) if user != Some(caller.id.as_str()) => {
                 return Err(Denial::Forbidden("the token is another user's"));
@@ -145,7 +145,7 @@ impl KeyScope {
     fn is_enough(self, needs: Needs) -> Result<(), Denial> {
         match (self, needs) {
             (Self::All, _) | (_, Needs::Nothing | Needs::Metrics) => Ok(()),
-            (Self::Metrics, _) => Err(Denial::Forbidden("the key is for metrics alone")),
+            (Self::Metrics, _) => Err(Denial::Forbidden("the key is for metrics only")),
             (
                 Self::Read,
                 Needs::Server(right)

@@ -37,7 +37,7 @@ pub(super) struct VerifiedClaims {
 impl VerifiedClaims {
     pub(super) fn new(claims: &Claims, key: KeyId) -> Result<Self, Denial> {
         let id = SourceId::new(&claims.sub).ok().filter(SourceId::is_user);
-        let id = id.ok_or(Denial::Unknown("the token's \"sub\" is no user's id"))?;
+        let id = id.ok_or(Denial::Unknown("the token's \"sub\" is not the id of a user"))?;
         let may_write = match claims.scope.as_deref() {
             None | Some("write") => true,
             Some("read") => false,

@@ -67,13 +67,13 @@ fn check(origin: &str) -> Result<(), String> {
         return wrong("is not an origin");
     }
     if host.is_empty() || host.bytes().any(|letter| b"/?#@*\\ ".contains(&letter)) {
-        return wrong("is more or less than an origin");
+        return wrong("has more or fewer parts than an origin");
     }
     if origin.bytes().any(|letter| letter.is_ascii_uppercase() || letter.is_ascii_control()) {
         return wrong("is not in lower case, as browsers send it");
     }
     if default_port(scheme).is_some_and(|port| host.ends_with(&format!(":{port}"))) {
-        return wrong("names the port that browsers leave out");
+        return wrong("names the default port, which browsers omit");
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ const PROTOCOL_PREFIX: &str = "bearer.";
 pub(super) fn of_header(headers: &HeaderMap) -> Result<Option<&str>, Denial> {
     let mut given = headers.get_all(AUTHORIZATION).filter_map(bearer);
     let credential = given.next();
-    if given.next().is_some() { Err(Denial::Unknown("there is more than one Bearer")) } else { Ok(credential) }
+    if given.next().is_some() { Err(Denial::Unknown("more than one Bearer credential")) } else { Ok(credential) }
 }
 
 fn bearer(value: &HeaderValue) -> Option<&str> {

@@ -96,26 +96,24 @@ impl From<Denial> for Problem {
             Denial::Unknown(what) | Denial::Forbidden(what) => what,
             Denial::Expired => "the token has expired",
             Denial::Early => "the token is not valid yet",
-            Denial::Revoked => "the user's tokens were revoked that were made until then, or do not say when",
+            Denial::Revoked => "the user's tokens were revoked, and this one is older than that or lacks \"iat\"",
             Denial::IssuedInFuture => {
                 let limit = TOKEN_CLOCK_AHEAD_MAX.as_secs();
                 &format!("the token's \"iat\" is more than {limit} s ahead of the server's clock")
             }
             Denial::LastsTooLong(seconds) => {
-                &format!("the token is good for longer than {seconds} s, the most allowed here (--token-lifetime-max)")
+                &format!("the token is valid for longer than {seconds} s, the maximum here (--token-lifetime-max)")
             }
             Denial::ReadOnly => "the key or token is for reading only",
             Denial::UnknownHost => {
-                "the name in Host is not the server's; without keys it needs to be named by --allowed-hosts"
+                "the name in Host is not one of this server; without keys, --allowed-hosts must list it"
             }
             Denial::ForeignPage => {
                 "pages of other origins may neither write nor watch, unless --cors-origins names them"
             }
             Denial::TooOften(_) => "more requests than one client may send in a second; nothing was done",
-            Denial::TooMany(_) => "too many requests with credentials that are not known come from this address",
-            Denial::TooManySources(_) => {
-                "it names more sources that nobody named before than one user may within a day"
-            }
+            Denial::TooMany(_) => "too many requests with unknown credentials from this address",
+            Denial::TooManySources(_) => "the request creates more new sources than one user may within a day",
         };
         let status = match denial {
             Denial::Missing | Denial::Unknown(_) | Denial::Expired | Denial::Early => StatusCode::UNAUTHORIZED,

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_the_same_in_every_form() {
+    fn hosts_compare_equal_in_every_spelling() {
         for (one, other, default, same) in [
             ("feeds.example", "feeds.example:443", 443, true),
             ("feeds.example.", "FEEDS.example", 443, true),
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_names_no_host_is_refused() {
+    fn invalid_hosts_are_refused() {
         for text in ["", ".", ":80", "a:b", "a:80:80", "a:65536", "a:+1", "[::1", "[::1]x", "[]"] {
             assert_eq!(Host::parse(text), None, "{text}");
         }

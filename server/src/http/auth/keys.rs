@@ -245,7 +245,7 @@ impl Keys {
         const DAMAGED: Denial = Denial::Unknown("the token lacks \"sub\" or \"exp\", or is damaged");
         let header = jsonwebtoken::decode_header(token).map_err(|_| NOT_A_TOKEN)?;
         if header.crit.is_some() {
-            return Err(Denial::Unknown("the token has critical extensions, of which none is known here"));
+            return Err(Denial::Unknown("the token has critical extensions, which this server does not support"));
         }
         let candidates = self.candidates(header.alg, header.kid.as_deref());
         // The cost is charged to the budget before any signature is computed, so the cost of forged tokens is bounded.
@@ -267,6 +267,6 @@ impl Keys {
             let unknown_kid = header.kid.as_deref().filter(|_| key.kid.is_none()).map(KeyId::of_kid);
             return Ok(VerifiedToken { claims, key: key.id, unknown_kid });
         }
-        Err(Denial::Unknown("the token is signed by no key that is known here"))
+        Err(Denial::Unknown("the token is not signed by a known key"))
     }
 }

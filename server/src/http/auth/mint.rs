@@ -75,7 +75,7 @@ impl Signer {
         // Server keys are valid base64, but no server would accept a token that is signed with one.
         if secret.starts_with(KEY_PREFIX) {
             return Err(format!(
-                "this is a server key ({KEY_PREFIX}…), which signs no tokens; name the file with the secret of a [[token-key]]"
+                "this is a server key ({KEY_PREFIX}…), which cannot sign tokens; name the file with the secret of a [[token-key]]"
             ));
         }
         Ok(Self { algorithm: Algorithm::HS256, key: EncodingKey::from_secret(&secret_of(secret)?) })
@@ -86,7 +86,7 @@ impl Signer {
     /// # Errors
     /// Fails if the text is not such a key.
     pub fn ed_dsa(private: &str) -> Result<Self, String> {
-        let wrong = "this is no private key of Ed25519 as PKCS 8, which `openssl genpkey -algorithm ed25519` makes";
+        let wrong = "this is not a private key of Ed25519 as PKCS 8, which `openssl genpkey -algorithm ed25519` makes";
         let key = EncodingKey::from_ed_der(&pem::ed25519_private(private).ok_or(wrong)?);
         let signer = Self { algorithm: Algorithm::EdDSA, key };
         let usable = token_algorithms::sign(b"", &signer.key, signer.algorithm);
@@ -118,7 +118,7 @@ impl Signer {
 /// Fails if the system provides no random bytes.
 pub fn server_key() -> Result<String, String> {
     let mut random = [0; KEY_BYTES];
-    getrandom::fill(&mut random).map_err(|cause| format!("the system gives no random bytes: {cause}"))?;
+    getrandom::fill(&mut random).map_err(|cause| format!("the system returned no random bytes: {cause}"))?;
     Ok(format!("{KEY_PREFIX}{}", URL_SAFE_NO_PAD.encode(random)))
 }
 

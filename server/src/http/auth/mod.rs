@@ -373,7 +373,7 @@ impl Access {
         let Some(credential) = credential else {
             return match headers.contains_key(AUTHORIZATION) {
                 _ if is_socket => rated(Caller::Unauthenticated),
-                true => Err(Denial::Unknown("Authorization is not Bearer and a key or token")),
+                true => Err(Denial::Unknown("Authorization is not Bearer followed by a key or token")),
                 false => Err(Denial::Missing),
             };
         };
@@ -490,7 +490,8 @@ impl Access {
 }
 
 /// The detail of the refusal if a token's user chooses a post id.
-const MINTED: &str = "by a token posts get their ids from the server, unless it runs with --token-post-ids user: leave out id and external_id";
+const MINTED: &str = "the server chooses the ids of posts published with a token, unless it runs with --token-post-ids user: leave out id \
+     and external_id";
 
 /// Returns true if the request asks for a WebSocket at the path of the live operation.
 fn is_socket(operation: &Operation, request: &ServiceRequest) -> bool {

@@ -30,7 +30,7 @@ impl FromStr for RequestsPerSecond {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let rate = text.parse().ok().filter(|rate: &NonZeroU32| rate.get() <= RATE_MAX);
-        rate.map(Self).ok_or_else(|| format!("{text:?} is no whole number from 1 to {RATE_MAX}"))
+        rate.map(Self).ok_or_else(|| format!("{text:?} is not a whole number from 1 to {RATE_MAX}"))
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_rate() {
+    fn invalid_rates_are_refused() {
         for text in ["0", "-1", "1.5", "", "1000001", "many"] {
             assert!(text.parse::<RequestsPerSecond>().is_err(), "{text}");
         }

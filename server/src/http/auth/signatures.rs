@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_has_a_budget_that_comes_back_with_time() {
+    fn each_network_has_a_budget_that_refills_over_time() {
         let (signatures, start) = (Signatures::default(), Instant::now());
         let at_once = FORGED_SIGNATURES_AT_ONCE as usize;
         assert_eq!(in_vain(&signatures, peer("2001:db8::1"), start), at_once);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_have_a_budget_together_that_is_larger_than_that_of_a_network() {
+    fn all_proxies_share_a_budget_larger_than_that_of_a_network() {
         let (signatures, start) = (Signatures::default(), Instant::now());
         let of_proxies = FORGED_SIGNATURES_OF_PROXIES_PER_SECOND as usize;
         assert_eq!(in_vain(&signatures, peer("127.0.0.1"), start), 2 * of_proxies);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_good_costs_nothing_and_leaves_nothing() {
+    fn valid_signatures_use_no_budget_and_no_memory() {
         let (signatures, now) = (Signatures::default(), Instant::now());
         for _ in 0..10_000 {
             let taken = signatures.take(peer("192.0.2.1"), 8, now).unwrap();

@@ -58,7 +58,7 @@ fn code_of(claims: &Value) -> &'static str {
 }
 
 #[test]
-fn each_key_of_the_server_is_told_from_others() {
+fn each_server_key_is_identified_and_wrong_keys_are_refused() {
     let keys = keys();
     let callers: Vec<_> = ["the first", "the second"].map(|key| keys.caller(key, NOW).unwrap()).into();
     assert!(callers.iter().all(|caller| matches!(caller, Caller::Server(..))) && callers[0] != callers[1]);
@@ -71,7 +71,7 @@ fn each_key_of_the_server_is_told_from_others() {
 }
 
 #[test]
-fn a_token_is_good_from_its_first_to_its_last_microsecond() {
+fn a_token_is_valid_from_its_first_to_its_last_microsecond() {
     let seconds = NOW.0 / 1_000_000;
     for (claims, expected) in [
         (json!({"sub": "ann", "exp": seconds + 1}), "good"),
@@ -93,7 +93,7 @@ fn a_token_is_good_from_its_first_to_its_last_microsecond() {
 }
 
 #[test]
-fn a_token_names_a_user_and_what_for() {
+fn a_token_needs_a_user_and_a_known_scope() {
     let end = NOW.0 / 1_000_000 + 9;
     for (claims, expected) in [
         (json!({"exp": end}), "invalid_token"),
@@ -148,7 +148,7 @@ fn algorithms_cannot_be_confused() {
 }
 
 #[test]
-fn what_is_minted_is_good_for_what_it_was_minted_for() {
+fn minted_tokens_and_keys_have_the_requested_scope() {
     let user = SourceId::new("ann").unwrap();
     let wanted = Wanted {
         user: &user,
@@ -178,7 +178,7 @@ fn what_is_minted_is_good_for_what_it_was_minted_for() {
 }
 
 #[test]
-fn a_token_that_names_its_key_is_tried_on_that_alone() {
+fn a_token_with_a_key_id_is_verified_with_that_key_only() {
     let secrets: Vec<[u8; 32]> = (1..=5).map(|nth| [nth; 32]).collect();
     let mut keys = Keys::default();
     for (secret, kid) in secrets.iter().zip([Some("a"), Some("b"), None, None]) {
@@ -204,7 +204,7 @@ fn a_token_that_names_its_key_is_tried_on_that_alone() {
 }
 
 #[test]
-fn keys_of_the_server_may_be_good_for_less_than_everything() {
+fn server_keys_may_be_limited_to_reading_or_metrics() {
     let may = |scope, needs| {
         let caller = Caller::Server(KeyId::default(), scope);
         caller.may(needs, Some("ann")).map_or_else(Denial::code, |()| "may")
@@ -226,7 +226,7 @@ fn keys_of_the_server_may_be_good_for_less_than_everything() {
 }
 
 #[test]
-fn each_denial_has_a_code_of_its_own_that_is_counted() {
+fn each_denial_has_its_own_counted_code() {
     let denials = [
         Denial::Missing,
         Denial::Unknown(""),
@@ -247,7 +247,7 @@ fn each_denial_has_a_code_of_its_own_that_is_counted() {
 }
 
 #[test]
-fn a_token_for_an_audience_is_for_no_other() {
+fn a_token_for_another_audience_is_refused() {
     let mut keys = Keys::default();
     keys.add_token(TokenKey::hs256(&SECRET, Some("feeds")));
     let end = NOW.0 / 1_000_000 + 9;
@@ -263,7 +263,7 @@ fn a_token_for_an_audience_is_for_no_other() {
 }
 
 #[test]
-fn users_may_do_what_is_their_own() {
+fn users_may_access_only_their_own_resources() {
     let user = |may_write| {
         let id = SourceId::new("ann").unwrap();
         Caller::User(User { id, may_write, issued_at: None, until: NOW, key: KeyId::default() })
@@ -296,7 +296,7 @@ fn wrong(text: &str) -> String {
 }
 
 #[test]
-fn nonsense_in_the_file_is_refused_by_its_entry_and_without_secrets() {
+fn an_invalid_access_file_entry_is_named_without_its_secret() {
     let secret = STANDARD.encode([3; 32]);
     let hash = "ab".repeat(32);
     let server = |name: &str, hash: &str| format!("[[server-key]]\nname = \"{name}\"\nsha256 = \"{hash}\"\n");
@@ -308,7 +308,7 @@ fn nonsense_in_the_file_is_refused_by_its_entry_and_without_secrets() {
     let of =
         |algorithm: &str, rest: &str| format!("[[token-key]]\nname = \"t\"\nalgorithm = \"{algorithm}\"\n{rest}\n");
     for (text, expected) in [
-        (String::new(), "nobody could be let in"),
+        (String::new(), "would refuse every request"),
         (server("a", "12"), "[[server-key]] 1, \"a\": sha256"),
         (server("a", &"zz".repeat(32)), "\"a\": sha256"),
         (server("", &hash), "a name has"),
@@ -321,10 +321,10 @@ fn nonsense_in_the_file_is_refused_by_its_entry_and_without_secrets() {
         (hs256("a", &secret) + &hs256("b", &secret), "[[token-key]] 2, \"b\": another entry has the same key"),
         (hs256("a", &short), "the secret has 31 bytes"),
         (hs256("a", "not base64!"), "the secret is not base64"),
-        (of("HS256", "public-key = \"x\""), "HS256 takes a secret"),
-        (of("EdDSA", &format!("secret = \"{secret}\"")), "EdDSA takes a public-key"),
-        (of("EdDSA", "public-key = \"AAAA\""), "no public key of Ed25519"),
-        (of("EdDSA", &format!("public-key = \"{}\"", STANDARD.encode([2; 32]))), "no point of Ed25519"),
+        (of("HS256", "public-key = \"x\""), "HS256 needs a secret"),
+        (of("EdDSA", &format!("secret = \"{secret}\"")), "EdDSA needs a public-key"),
+        (of("EdDSA", "public-key = \"AAAA\""), "not a public key of Ed25519"),
+        (of("EdDSA", &format!("public-key = \"{}\"", STANDARD.encode([2; 32]))), "not a point of Ed25519"),
         (of("none", ""), "neither \"HS256\" nor \"EdDSA\""),
         (of("RS256", ""), "neither \"HS256\" nor \"EdDSA\""),
         (hs256("a", &secret) + "audience = \"\"\n", "audience is empty"),
@@ -407,7 +407,7 @@ fn only_loopback_needs_no_keys() {
 }
 
 #[test]
-fn credentials_in_plain_text_are_warned_of_where_others_could_read_them() {
+fn plaintext_credentials_on_a_public_address_cause_a_warning() {
     let file = Some(Path::new("access.toml"));
     for (listen, file, has_certificate, is_warned) in [
         ("0.0.0.0:8080", file, false, true),

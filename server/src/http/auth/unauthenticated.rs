@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_silent_one_goes_of_an_address_or_of_all_and_nothing_is_kept_of_who_has_gone() {
+    fn the_longest_silent_connection_of_an_address_or_of_all_is_evicted() {
         let admission = Admission::new(AdmissionLimits::default());
         let connections = UnauthenticatedConnections::new(4, 2);
         let enter = |host| connections.enter(address(host), || admission.enter(WorkKind::Unauthenticated)).unwrap();

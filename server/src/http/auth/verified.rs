@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_bounded_and_those_in_use_stay() {
+    fn the_cache_is_bounded_and_keeps_tokens_in_use() {
         let verified = VerifiedTokens::default();
         let token = |nth: usize| crate::http::auth::key::hash(&nth.to_string());
         for nth in 0..3 * VERIFIED_TOKENS_MAX {

@@ -171,12 +171,13 @@ fn refusal(cause: &ChangesError, field: &'static str) -> Problem {
         ChangesError::NoJournal => Error::NoDataDirectory.into(),
         ChangesError::Log(LogError::Deleted { first, .. }) => {
             let oldest = first.0.saturating_sub(1);
-            let detail =
-                format!("{field}: the journal begins after {oldest}; what was before it has to be read elsewhere");
+            let detail = format!("{field}: the journal begins after {oldest}; earlier changes must be read elsewhere");
             Problem::new(StatusCode::GONE, "gone", detail).of_field(field).with("oldest", json!(oldest))
         }
         ChangesError::Log(LogError::Shorter { wanted, last }) => {
-            let detail = format!("{field}: the journal ends at {last}, before {wanted}: it is another one, or was cut");
+            let detail = format!(
+                "{field}: the journal ends at {last}, before {wanted}: it is another journal, or was truncated"
+            );
             let problem = Problem::bad("sequence_in_future", detail).of_field(field);
             problem.with("newest", json!(last.0))
         }

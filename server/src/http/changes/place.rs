@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_read_as_it_is_written_and_what_is_none_is_not_read() {
+    fn a_place_is_parsed_as_it_is_written_and_invalid_places_are_refused() {
         for (id, after, reader) in [
             ("0", 0, None),
             ("18446744073709551615", u64::MAX, None),

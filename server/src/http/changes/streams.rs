@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_take_places_up_to_the_limit_and_give_them_back() {
+    fn streams_use_slots_up_to_the_limit_and_release_them() {
         let streams = Arc::new(ChangeStreams::default());
         let mut slots: Vec<Slot> = (0..streams.limit()).map(|_| ChangeStreams::begin(&streams).unwrap()).collect();
         assert!(ChangeStreams::begin(&streams).is_none());

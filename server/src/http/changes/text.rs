@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_within_a_post_names_the_reader_and_only_the_last_line_has_no_more() {
+    fn a_place_within_a_post_names_the_reader_and_only_the_last_line_lacks_more() {
         let places = [Place::after(Sequence(7)), Place { after: Sequence(7), reader: Some(id("ann")) }];
         let text = |place: &Place, goes_on| {
             let mut json = String::new();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn each_event_is_a_line_with_the_names_of_the_api() {
+    fn each_event_is_one_line_with_api_field_names() {
         let (at, post) = (UnixMicros(1_000_000), PostId(7));
         let position = Position { published_at: at, id: post };
         let (reader, source, list) = (id("ann"), id("bob"), "near".parse::<tidewire::id::ListName>().unwrap());

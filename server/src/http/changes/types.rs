@@ -69,7 +69,7 @@ impl Types {
         let mut types = Self(0);
         for name in text.split(',') {
             let Some(nth) = NAMES.iter().position(|known| *known == name) else {
-                let what = format!("{name:?} is no type of event; there are {}", NAMES.join(", "));
+                let what = format!("{name:?} is not a type of event; the types are {}", NAMES.join(", "));
                 return Err(invalid_parameter("types", &what));
             };
             types.0 |= 1 << nth;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_named_one_by_one_and_unknown_ones_are_refused() {
+    fn event_types_are_parsed_as_a_list_and_unknown_types_are_refused() {
         for name in NAMES {
             let only = Types::parse(name).unwrap();
             let implies = |other| other == FOLLOWS_CHANGED && ["followed", "unfollowed"].contains(&name);

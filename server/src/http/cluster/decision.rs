@@ -34,7 +34,7 @@ pub(super) fn next_named(placement: &dyn Placement, name: &str, role: Option<Pee
         Some((_, address)) => Ok(Next::Forward(PeerRole::Named, address.as_str().into())),
         None => {
             let known = members.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
-            let detail = format!("no node of the cluster has the name {name:?}: there are {known}");
+            let detail = format!("no node of the cluster has the name {name:?}; its nodes are {known}");
             Err(Problem::new(StatusCode::NOT_FOUND, "unknown_node", detail).of_field("node"))
         }
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_a_node_goes_to_that_node_and_no_further() {
+    fn a_request_for_a_named_node_is_forwarded_only_to_that_node() {
         let table = Table { owner: Place::Nowhere, sequencer: Place::Nowhere, me: "me".parse().unwrap() };
         let decide = |name, role| next_named(&table, name, role).map_err(|problem| problem.code());
         assert_eq!(decide("me", None), Ok(Next::Here));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_to_the_owner_and_then_to_the_sequencer_and_never_back() {
+    fn a_request_is_forwarded_to_the_owner_then_to_the_sequencer_and_never_back() {
         let (owner, sequencer) = (Some(PeerRole::Owner), Some(PeerRole::Sequencer));
         let here = "here here here here, here here here here, here here here here";
         let refused = "owner owner owner owner";

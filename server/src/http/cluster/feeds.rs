@@ -190,7 +190,7 @@ impl Peers {
         }
         let Answer { feeds } = serde_json::from_slice(&bytes).map_err(|cause| broken(cause.to_string()))?;
         if feeds.len() != users.len() {
-            return Err(broken(format!("{} feeds of {} came", feeds.len(), users.len())));
+            return Err(broken(format!("{} of {} feeds arrived", feeds.len(), users.len())));
         }
         let stale_seconds = head.headers.get(STALE.as_str()).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
         let part = Part::of(users, feeds.into_iter().map(|entry| Ok(entry.get().to_owned())));

@@ -278,7 +278,7 @@ impl Peers {
         let admit = || admitted.access.admit_unauthenticated(request.peer_addr(), admitted.turn.admission());
         let unauthenticated = is_unauthenticated.then(admit).transpose()?;
         let slot = self.cluster.metrics.enter_live().ok_or_else(|| {
-            let detail = format!("{} live connections are passed on already", self.cluster.options.live_max);
+            let detail = format!("{} live connections are already forwarded", self.cluster.options.live_max);
             Problem::unavailable("overloaded", detail).retry_soon()
         })?;
         Ok((slot, unauthenticated))

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_long_and_printable_and_never_shown() {
+    fn a_cluster_key_is_long_and_printable_and_not_shown_in_debug_output() {
         let letters = |count: usize| "k".repeat(count);
         for (text, is_valid) in [
             (letters(KEY_BYTES_MIN), true),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_key_alone() {
+    fn a_cluster_key_file_contains_only_the_key() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), format!("  {}\n", "k".repeat(40))).unwrap();
         assert!(ClusterKey::read(file.path()).unwrap().is("k".repeat(40).as_bytes()));

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn live_connections_have_a_limit_and_room_comes_back() {
+    fn live_connections_are_limited_and_release_their_slot() {
         let metrics = PassMetrics::new(2);
         let taken = [metrics.enter_live().unwrap(), metrics.enter_live().unwrap()];
         assert!(metrics.enter_live().is_none());

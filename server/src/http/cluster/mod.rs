@@ -236,7 +236,7 @@ impl Cluster {
     /// Fails if the request does not have the key of the cluster, or if another node uses the slot.
     pub(in crate::http) fn begin_sending(&self, request: &HttpRequest) -> Result<OwnedSemaphorePermit, Problem> {
         self.check_key(request.headers(), "only nodes of the cluster may read their snapshots")?;
-        let refused = || Problem::unavailable("overloaded", "this node sends a snapshot to another one").retry_soon();
+        let refused = || Problem::unavailable("overloaded", "this node is already sending a snapshot").retry_soon();
         Arc::clone(&self.sending).try_acquire_owned().map_err(|_| refused())
     }
 
@@ -252,7 +252,7 @@ impl Cluster {
             Ok(taken) => Ok(taken?),
             Err(_) => {
                 *self.taking.lock() = Some(taking);
-                Err(Problem::unavailable("overloaded", "this node takes a snapshot").retry_soon())
+                Err(Problem::unavailable("overloaded", "this node is still taking a snapshot").retry_soon())
             }
         }
     }
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_to_other_nodes_leave_open_files_to_clients() {
+    fn connections_to_other_nodes_leave_file_descriptors_for_clients() {
         for (files, workers, expected) in [
             (1_024, 2, (256, 128, 512)),
             (1 << 20, 64, (16_384, 4_096, 1_024_000)),

@@ -91,8 +91,9 @@ impl Peers {
         peer: Option<SocketAddr>,
         to: PeerRole,
     ) -> Result<http1::HeaderMap, Problem> {
-        let passed =
-            peer_auth::Passed { caller, peer }.header().ok_or_else(|| Problem::internal(&"the caller is no header"))?;
+        let passed = peer_auth::Passed { caller, peer }
+            .header()
+            .ok_or_else(|| Problem::internal(&"the caller is not a valid header"))?;
         let mut headers = http1::HeaderMap::new();
         headers.insert(name_of(&peer_auth::HOP), http1::HeaderValue::from_static(to.name()));
         headers.insert(name_of(&peer_auth::KEY), value_of(self.cluster.options.key.header()));

@@ -59,8 +59,8 @@ pub(super) fn problem_of(failure: &Failure, is_read: bool, to: PeerRole) -> Prob
     match failure {
         Failure::Refused(problem) => problem.clone(),
         Failure::Lost(_) if !is_read => {
-            let detail = "the connection to the node that takes the write broke, so it may be done or not: sending it again is \
-                          safe, a new post only with the same id";
+            let detail = "the connection to the node that accepts the write broke, so the write may be done or not: a retry is \
+                          safe, of a new post only with the same id";
             Problem::unavailable(OUTCOME_UNKNOWN, detail).retry_soon()
         }
         Failure::NotSent(_) | Failure::Lost(_) => to.unavailable(),

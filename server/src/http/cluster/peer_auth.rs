@@ -68,11 +68,11 @@ impl PeerRole {
     pub(in crate::http) fn unavailable(self) -> Problem {
         match self {
             Self::Owner => {
-                let detail = "the node that has this user cannot be reached: another one takes over within seconds";
+                let detail = "the owner of this user cannot be reached: another node takes over within seconds";
                 Problem::unavailable("owner_unavailable", detail).retry_soon()
             }
             Self::Sequencer => {
-                let detail = "the node that takes writes cannot be reached: another one takes over within seconds";
+                let detail = "the node that accepts writes cannot be reached: another node takes over within seconds";
                 Problem::unavailable("sequencer_unavailable", detail).retry_soon()
             }
             Self::Named => {
@@ -113,11 +113,11 @@ impl Cluster {
     pub(in crate::http) fn enter(&self, request: &mut ServiceRequest) -> Result<Option<(PeerRole, Caller)>, Problem> {
         let headers = request.headers();
         let Some(role) = headers.get(&HOP) else { return Ok(None) };
-        self.check_key(headers, "only nodes of the cluster may send the header Tidewire-Hop: leave it out")?;
+        self.check_key(headers, "only nodes of the cluster may send the header Tidewire-Hop: remove it")?;
         let role = PeerRole::ALL.into_iter().find(|known| known.name().as_bytes() == role.as_bytes());
         let passed = headers.get(&CALLER).and_then(|passed| serde_json::from_slice(passed.as_bytes()).ok());
         let (Some(role), Some(Passed { caller, peer })) = (role, passed) else {
-            let detail = "this node does not know what another one sends: run the same version on all nodes";
+            let detail = "this node cannot read the request of another one: run the same version on all nodes";
             return Err(Problem::bad("invalid_hop", detail));
         };
         self.note_asked();

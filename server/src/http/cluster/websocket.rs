@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::http::cluster::relay::{Life, Silence, copy_head};
 
 /// The close reason for a client that is evicted in favor of another unauthenticated one.
-const NO_ROOM: &str = "no room: come back";
+const NO_ROOM: &str = "no capacity: reconnect";
 
 /// Bytes per read from the owner.
 const READ_BYTES: usize = 16 * 1024;
@@ -150,7 +150,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> MessageBody for Relayed<T> {
             Poll::Ready(Some(bytes)) => Poll::Ready(Some(Ok(bytes))),
             Poll::Pending if this.life.poll_evicted(task) => Poll::Ready(this.end((CloseCode::Again, NO_ROOM)).map(Ok)),
             Poll::Pending if takes && !this.life.poll_stopping(task) => Poll::Pending,
-            Poll::Ready(None) | Poll::Pending => Poll::Ready(this.end((CloseCode::Restart, "come back")).map(Ok)),
+            Poll::Ready(None) | Poll::Pending => Poll::Ready(this.end((CloseCode::Restart, "reconnect")).map(Ok)),
         }
     }
 }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_end_where_they_end_however_the_bytes_are_cut() {
+    fn frame_boundaries_are_found_in_pieces_of_any_length() {
         let all = frames();
         for piece in [1, 2, 3, 7, 4_096, all.len()] {
             let mut frames = Frames::default();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_frame_is_noticed() {
+    fn a_close_frame_is_detected() {
         let mut bytes = BytesMut::new();
         Parser::write_close(&mut bytes, None, false);
         let mut frames = Frames::default();

@@ -126,7 +126,7 @@ pub(in crate::http) async fn read(
 /// Parses `ids`: names of posts separated by commas. Returns each post once.
 fn ids(parameters: &Parameters<'_>) -> Result<Vec<PostName>, Problem> {
     let Some(text) = parameters.text("ids") else {
-        return Err(Problem::bad("missing_parameter", "ids: needed here, separated by commas").of_field("ids"));
+        return Err(Problem::bad("missing_parameter", "ids: required, separated by commas").of_field("ids"));
     };
     let mut ids: Vec<PostName> = Vec::new();
     for id in text.split(',') {

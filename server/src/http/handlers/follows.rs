@@ -68,7 +68,7 @@ struct BulkEdge {
 fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     let Whole(posts) = Whole::deserialize(from)?;
     if posts > BACKFILL_MAX {
-        let what = format!("at most {BACKFILL_MAX} earlier posts can be asked for; without the field all come");
+        let what = format!("at most {BACKFILL_MAX} earlier posts can be requested; without the field, all are");
         return Err(D::Error::custom(what));
     }
     Ok(Some(posts))
@@ -78,7 +78,7 @@ fn earlier_posts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D:
 pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Edges, Problem> {
     let Bulk { follows, unfollows } = request::json(bytes)?;
     if follows.is_none() && unfollows.is_none() {
-        let detail = "follows or unfollows: nothing to change is given";
+        let detail = "follows or unfollows: no change is given";
         return Err(Problem::bad("missing_field", detail).of_field("follows"));
     }
     let follows = follows.unwrap_or_default();

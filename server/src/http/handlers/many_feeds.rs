@@ -58,7 +58,7 @@ fn limit<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     let is_valid = (1..=PAGE_POSTS_MAX).contains(&limit);
     is_valid
         .then_some(limit)
-        .ok_or_else(|| D::Error::custom(format!("{limit} is no whole number from 1 to {PAGE_POSTS_MAX}")))
+        .ok_or_else(|| D::Error::custom(format!("{limit} is not a whole number from 1 to {PAGE_POSTS_MAX}")))
 }
 
 /// Parses the body.
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_has_so_many_readers_at_most() {
+    fn the_number_of_readers_in_a_request_is_limited() {
         let body = |readers: usize| {
             let readers: Vec<String> = (0..readers).map(|nth| format!(r#""ann{nth}""#)).collect();
             format!(r#"{{"users":[{}]}}"#, readers.join(","))

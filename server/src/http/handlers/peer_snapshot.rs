@@ -84,11 +84,11 @@ impl Sending {
     /// Reads the next piece. Blocks.
     fn next(&mut self) -> io::Result<Bytes> {
         if self.cluster.placement().readiness() == Readiness::Leaving {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "this node leaves the cluster"));
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "this node is leaving the cluster"));
         }
         let sent = self.bytes - self.left;
         if self.began.elapsed() > GRACE + Duration::from_secs(sent / BYTES_PER_SECOND_MIN) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the other node takes the snapshot too slowly"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the other node reads the snapshot too slowly"));
         }
         let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(self.left).unwrap_or(PIECE_BYTES))];
         self.file.read_exact(&mut piece)?;

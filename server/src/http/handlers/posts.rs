@@ -106,7 +106,7 @@ pub(in crate::http) fn new_post(bytes: &[u8]) -> Result<Draft, Problem> {
 pub(in crate::http) fn change(bytes: &[u8]) -> Result<(Option<Body>, Option<bool>), Problem> {
     let change: PostChange<'_> = json(bytes)?;
     if change.body.is_none() && change.hidden.is_none() {
-        return Err(Problem::bad("missing_field", "body or hidden: nothing to change is given").of_field("body"));
+        return Err(Problem::bad("missing_field", "body or hidden: no change is given").of_field("body"));
     }
     Ok((change.body.map(body).transpose()?, change.hidden))
 }

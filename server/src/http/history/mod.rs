@@ -61,7 +61,7 @@ impl FromStr for Span {
         match text {
             "hour" => Ok(Self::Hour),
             "day" => Ok(Self::Day),
-            _ => Err("a span is hour or day"),
+            _ => Err("a span must be hour or day"),
         }
     }
 }
@@ -239,7 +239,7 @@ mod tests {
     use crate::http::history::sample::sample_at;
 
     #[test]
-    fn times_ascend_and_clients_begin_anew_when_the_clock_is_set_back() {
+    fn times_ascend_and_clients_are_reset_when_the_clock_is_set_back() {
         let history = History::default();
         let add = |at: i64| {
             let mut ring = history.hour.lock();

@@ -211,7 +211,7 @@ mod tests {
     use tidewire::config::EngineConfig;
 
     #[test]
-    fn a_sample_has_a_place_for_each_queue_of_the_engine() {
+    fn a_sample_has_a_field_for_each_queue_of_the_engine() {
         let engine = Engine::start(EngineConfig::default());
         assert!(engine.queues().len() <= QUEUES_MAX, "{:?}", engine.queues());
         engine.shutdown();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_keeps_its_place_and_codes_beyond_the_limit_share_the_last_one() {
+    fn a_code_keeps_its_slot_and_codes_beyond_the_limit_share_the_last_slot() {
         let mut names = Names::default();
         let codes: Vec<&'static str> = (0..CODES_MAX + 3).map(|nth| &*format!("code_{nth}").leak()).collect();
         let places = |names: &mut Names| codes.iter().map(|code| names.place(code)).collect::<Vec<_>>();

@@ -115,7 +115,7 @@ impl<W: Wire> Connection<W> {
                 return Some(Close::Dead);
             }
             if self.session_expiry.as_ref().is_some_and(|session_expiry| !session_expiry.is_key_valid()) {
-                return Some(Close::Unauthenticated("invalid_token: the key is not good any more"));
+                return Some(Close::Unauthenticated("invalid_token: the key is no longer valid"));
             }
             // Scripts in a browser see this message; they do not see pings.
             if let Some(place) = self.place {

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_messages_follow_each_other_and_control_frames_come_whole() {
+    fn fragments_must_be_contiguous_and_control_frames_unfragmented() {
         use OpCode::{Binary, Close, Continue, Ping, Pong, Text};
         let good: &[&[(bool, OpCode, &[u8])]] = &[
             &[(FIN, Text, b"a"), (FIN, Binary, b"\xff"), (FIN, Text, b"")],
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_utf8_wherever_it_is_cut() {
+    fn fragmented_text_must_be_utf8() {
         let text = "aé€🦀".as_bytes();
         for cut in 0..=text.len() {
             let (first, second) = text.split_at(cut);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_may_send_so_much_at_once_and_then_so_much_a_second() {
+    fn received_bytes_are_limited_by_a_burst_and_a_rate() {
         let start = Instant::now();
         let at_once = |bytes: usize| LIVE_RECEIVED_BYTES_AT_ONCE / (bytes + LIVE_FRAME_COST_BYTES);
         for bytes in [0, 125, 4_096] {

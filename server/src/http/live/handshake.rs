@@ -30,7 +30,7 @@ use tidewire::limits::LIVE_UNAUTHENTICATED_TIME;
 use tidewire::live::subscriber_queue::Closing;
 
 /// The close reason for a connection whose first message is not an authentication message.
-const NO_AUTH_MESSAGE: &str = "unauthenticated: the first message is no {\"type\":\"auth\",\"token\":…}";
+const NO_AUTH_MESSAGE: &str = "unauthenticated: the first message is not {\"type\":\"auth\",\"token\":…}";
 
 /// The parameters of the live request.
 pub(super) struct LiveRequest {
@@ -150,7 +150,7 @@ impl Waiting {
             return Poll::Ready(Err(Close::Overloaded));
         }
         if self.deadline.as_mut().poll(task).is_ready() {
-            return Poll::Ready(Err(Close::Unauthenticated("unauthenticated: no credentials came in time")));
+            return Poll::Ready(Err(Close::Unauthenticated("unauthenticated: no credentials arrived in time")));
         }
         self.wire.poll_text(task, out).map_err(|outcome| match outcome {
             Received::Invalid => Close::Protocol,
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_object_says_who_a_client_is() {
+    fn only_a_json_object_authenticates_a_client() {
         for good in [r#"{"type":"auth","token":"a.b.c"}"#, r#" {"token":"a.b.c","type":"auth"} "#] {
             assert_eq!(token(good.as_bytes()).as_deref(), Some("a.b.c"), "{good}");
         }

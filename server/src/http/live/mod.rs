@@ -56,8 +56,7 @@ pub(super) async fn websocket(
     // An `Upgrade` header with several protocols does not upgrade the connection.
     let is_offered = if is_websocket(request.headers()) { Ok(()) } else { Err(HandshakeError::NoWebsocketUpgrade) };
     let mut response = is_offered.and_then(|()| ws::handshake(request.head())).map_err(|cause| {
-        let detail =
-            format!("this is a WebSocket: {cause}; for plain HTTP there is the same at /v1/users/{user}/events");
+        let detail = format!("this is a WebSocket endpoint: {cause}; over plain HTTP, use /v1/users/{user}/events");
         Problem::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", detail).upgrade("websocket")
     })?;
     if offers_protocol(request.headers()) {
@@ -170,5 +169,5 @@ fn resume(request: &HttpRequest, parameters: &Parameters<'_>) -> Result<Option<S
 }
 
 fn incomplete(missing: &str, given: &str) -> Problem {
-    Problem::bad("missing_parameter", format!("{missing}: needed beside {given:?}")).of_field(missing)
+    Problem::bad("missing_parameter", format!("{missing}: required with {given:?}")).of_field(missing)
 }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_count_waits_for_its_turn_and_what_happens_meanwhile_needs_no_other() {
+    async fn a_pending_count_includes_events_that_arrive_while_it_waits() {
         let permits = Arc::new(Semaphore::new(1));
         let (engine, mut counts) = counts(1, &permits);
         let busy = Arc::clone(&permits).acquire_owned().await.unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_does_not_read_and_one_that_leaves_keep_no_permit() {
+    async fn neither_a_stalled_nor_a_disconnected_client_holds_a_permit() {
         let permits = Arc::new(Semaphore::new(1));
         let (engine, mut counts) = counts(3, &permits);
         for count in &mut counts {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_counted_in_one_instant_do_not_count_in_one_instant_again() {
+    fn pauses_between_counts_are_spread_randomly() {
         let pauses: std::collections::BTreeSet<_> = (0..100).map(|_| pause()).collect();
         assert!(pauses.len() > 50, "{pauses:?}");
         assert!(pauses.iter().all(|pause| (PERIOD..=2 * PERIOD).contains(pause)), "{pauses:?}");

@@ -222,17 +222,17 @@ impl Wire for WebSocket {
 
     fn close(&mut self, why: Close, out: &mut BytesMut) {
         let (code, words) = match why {
-            Close::Engine(Closing::TooSlow) => (CloseCode::Other(4008), "too slow: come back and resume"),
-            Close::Engine(Closing::Restart) => (CloseCode::Restart, "come back"),
+            Close::Engine(Closing::TooSlow) => (CloseCode::Other(4008), "too slow: reconnect and resume"),
+            Close::Engine(Closing::Restart) => (CloseCode::Restart, "reconnect"),
             Close::TooMany => (CloseCode::Other(4029), "too many connections of this reader"),
             Close::Engine(Closing::Gone) | Close::Client => (CloseCode::Normal, ""),
-            Close::Dead => (CloseCode::Away, "no answer: come back"),
+            Close::Dead => (CloseCode::Away, "no answer: reconnect"),
             Close::Unauthenticated(words) => (CloseCode::Other(4001), words),
-            Close::Overloaded => (CloseCode::Again, "no room: come back"),
-            Close::Failed => (CloseCode::Error, "this failed"),
-            Close::Protocol => (CloseCode::Protocol, "not a frame that is understood here"),
-            Close::NotText => (CloseCode::Invalid, "text that is no UTF-8"),
-            Close::TooMuch => (CloseCode::Policy, "more than one client may send"),
+            Close::Overloaded => (CloseCode::Again, "no capacity: reconnect"),
+            Close::Failed => (CloseCode::Error, "internal error"),
+            Close::Protocol => (CloseCode::Protocol, "not a supported frame"),
+            Close::NotText => (CloseCode::Invalid, "text that is not UTF-8"),
+            Close::TooMuch => (CloseCode::Policy, "more messages than one client may send"),
         };
         Parser::write_close(out, Some(CloseReason { code, description: Some(words.to_owned()) }), false);
     }

@@ -26,7 +26,7 @@ pub(in crate::http) fn check_encoding(headers: &HeaderMap) -> Result<(), Problem
     if headers.get_all(CONTENT_ENCODING).all(is_plain) {
         return Ok(());
     }
-    let detail = "compressed bodies are not read: send it without Content-Encoding";
+    let detail = "compressed bodies are not supported: send it without Content-Encoding";
     let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail);
     Err(problem.accept_encoding("identity"))
 }
@@ -43,7 +43,7 @@ pub(in crate::http) async fn read(payload: &mut Payload, bytes_max: usize, pace:
             Err(_) => return Err(too_slow(received, began)),
             Ok(None) => break,
             Ok(Some(Err(cause))) => {
-                return Err(Problem::bad("invalid_body", format!("the request body broke off: {cause}")));
+                return Err(Problem::bad("invalid_body", format!("the request body ended early: {cause}")));
             }
             Ok(Some(Ok(piece))) => piece,
         };
@@ -65,7 +65,7 @@ pub(in crate::http) async fn read(payload: &mut Payload, bytes_max: usize, pace:
 
 fn too_slow(received: usize, began: Instant) -> Problem {
     let seconds = began.elapsed().as_secs_f64();
-    let detail = format!("the request body came too slowly: {received} bytes of it in {seconds:.1} s");
+    let detail = format!("the request body arrived too slowly: {received} bytes of it in {seconds:.1} s");
     Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).closing()
 }
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_read_whole_up_to_its_limit() {
+    fn a_body_is_read_completely_up_to_its_limit() {
         for (pieces, expected) in
             [(&[][..], ""), (&["ab"], "ab"), (&["ab", "c", "", "de"], "abcde"), (&["", "0123456789"], "0123456789")]
         {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_does_not_end_in_time_is_given_up() {
+    fn a_body_that_does_not_end_in_time_is_abandoned() {
         for pieces in [&[][..], &["ab"], &["ab", "c"]] {
             assert_eq!(read_pieces(pieces, false).unwrap_err().code(), "body_timeout", "{pieces:?}");
         }

@@ -45,7 +45,7 @@ mod tests {
     use tidewire::limits::OPEN_REQUESTS_PER_SECOND;
 
     #[test]
-    fn an_address_has_a_rate_and_a_proxy_has_none() {
+    fn an_address_is_rate_limited_and_a_proxy_is_not() {
         let open = OpenPaths::new(OPEN_REQUESTS_PER_SECOND, "loopback,192.0.2.9".parse().unwrap());
         let granted = |peer: &str| {
             let peer = Some(peer.parse().unwrap());

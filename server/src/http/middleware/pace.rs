@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_has_its_time_and_more_for_each_byte_up_to_a_most() {
+    fn the_time_limit_of_a_body_grows_with_its_length_up_to_a_maximum() {
         let pace = Pace::default();
         for (bytes, millis) in
             [(0, 5_000), (2 << 10, 5_500), (80 << 10, 25_000), (100 << 10, 30_000), (1 << 40, 30_000)]

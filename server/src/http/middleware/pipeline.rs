@@ -256,7 +256,7 @@ async fn admit(
     // For an upgrade request, the parser treats all further data of the connection as the body, whatever its declared length.
     let is_upgrade = is_websocket(request.headers());
     if is_upgrade && (operation.work != WorkKind::Live || request.headers().contains_key(TRANSFER_ENCODING)) {
-        return Err(Problem::bad("invalid_upgrade", "this is no WebSocket: leave out the header Upgrade").closing());
+        return Err(Problem::bad("invalid_upgrade", "not a WebSocket endpoint: remove the Upgrade header").closing());
     }
     // Unauthorized requests are refused before they reserve any capacity.
     if operation.needs == Needs::Nothing {

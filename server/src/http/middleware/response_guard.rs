@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_drips_an_answer_does_not_get_all_of_it() {
+    fn a_response_that_is_read_too_slowly_is_cut_off() {
         let millis = Duration::from_millis;
         // With the second pace, a piece must be received almost immediately.
         let pace =

@@ -42,7 +42,10 @@ pub(super) fn all() -> Named {
             "UnfollowedChange",
             optional(
                 message(NAMES[4], json!({"follower": user, "source": source})),
-                &[("keep", json!({"type": "boolean", "description": "What is in the feed stays there."}))],
+                &[(
+                    "keep",
+                    json!({"type": "boolean", "description": "Posts that the follow brought stay in the feed."}),
+                )],
             ),
         ),
         ("FollowsChange", message(NAMES[5], json!({"follows": array(follow()), "unfollows": array(unfollow)}))),
@@ -89,7 +92,7 @@ fn consumers() -> Named {
 }
 
 fn reached() -> Value {
-    let more = json!({"type": "boolean", "description": "True in lines: this is not the last one."});
+    let more = json!({"type": "boolean", "description": "Only in lines: true if more messages follow."});
     optional(message("reached", json!({})), &[("reader", schema("SourceId")), ("more", more)])
 }
 
@@ -103,7 +106,7 @@ fn message(kind: &str, mut properties: Value) -> Value {
 fn follow() -> Value {
     optional(
         object(json!({"follower": schema("SourceId"), "source": schema("SourceId"), "since": schema("Time")})),
-        &[("hidden", json!({"type": "boolean", "description": "Followed virtually: shown nowhere."}))],
+        &[("hidden", json!({"type": "boolean", "description": "A hidden follow: in no list and no count."}))],
     )
 }
 

@@ -55,7 +55,7 @@ impl Documentation {
     pub(super) fn fields(self) -> Self {
         self.query(
             "fields",
-            "`ids`: only id, author and time of each post. `counts`: also how many replies and reposts it has.",
+            "`ids`: only the ids, author and time of each post. `counts`: also the numbers of its replies and reposts.",
             json!({"enum": Fields::NAMES}),
         )
     }
@@ -64,7 +64,7 @@ impl Documentation {
     pub(super) fn of_named_node(self) -> Self {
         self.query(
             "node",
-            "The node of the cluster that answers. Without it: the one that has received the request.",
+            "The node of the cluster that answers. Default: the node that receives the request.",
             json!({"type": "string", "maxLength": NODE_NAME_BYTES_MAX}),
         )
     }
@@ -174,10 +174,10 @@ fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let parameter = |name: &str| {
         let (of, description, example) = match name {
-            "user" => ("SourceId", "The user; where only reading is done, any other source as well.", json!("ann")),
+            "user" => ("SourceId", "The user. Reads also accept any other source.", json!("ann")),
             "source" => (
                 "SourceId",
-                "A user, `tag:NAME`, `topic:NAME`, or `replies:POST` for the replies to a post, which is its id, or `ext:` and its external id.",
+                "A user, `tag:NAME`, `topic:NAME`, or `replies:POST` for the replies to a post: `POST` is its id, or `ext:` and its external id.",
                 json!("bob"),
             ),
             "name" => ("ListName", "The name of the list.", json!("near")),
@@ -192,24 +192,22 @@ fn path_parameters(path: &str) -> Vec<Value> {
 
 fn who_may(needs: Needs, path: &str) -> &'static str {
     match needs {
-        Needs::Nothing => "Anybody may ask.",
-        Needs::Server(Right::Read | Right::Write) => "With access control, the server key is needed.",
-        Needs::Metrics => "With access control, the server key is needed, or one for metrics.",
+        Needs::Nothing => "Needs no authentication.",
+        Needs::Server(Right::Read | Right::Write) => "With access control, needs the server key.",
+        Needs::Metrics => "With access control, needs the server key, or a key for metrics.",
         Needs::Own(Right::Read | Right::Write) => {
-            "With access control, the server key is needed, or a token of the user in the path."
+            "With access control, needs the server key, or a token of the user in the path."
         }
         Needs::Author(Right::Read | Right::Write) if path.contains("{id}") => {
-            "With access control, the server key is needed, or a token of the user whose post it is. To other users it is as if \
-             the post was not there."
+            "With access control, needs the server key, or a token of the post's author. Other users get the same response \
+             as for an unknown post."
         }
-        Needs::User(Right::Read | Right::Write) => {
-            "With access control, the server key is needed, or a token of a user."
-        }
+        Needs::User(Right::Read | Right::Write) => "With access control, needs the server key, or a token of a user.",
         Needs::Named(Right::Read | Right::Write) => {
-            "With access control, the server key is needed, or a token: it gets the refusals of all users but its own."
+            "With access control, needs the server key, or a token, which gets a refusal for each user except its own."
         }
         Needs::Author(Right::Read | Right::Write) => {
-            "With access control, the server key is needed, or a token of the post's author."
+            "With access control, needs the server key, or a token of the post's author."
         }
     }
 }

@@ -21,28 +21,25 @@ pub(super) fn all() -> Named {
     });
     let mut hello_message = message(
         "hello",
-        "The first one: exactly what was missed follows if `recovered`; else the feed is to be read again.",
+        "The first message. If `recovered`, exactly the missed messages follow; otherwise read the feed again.",
         hello,
     );
     // Not required.
     hello_message["properties"]["after_sequence"] = json!({
         "type": "integer",
         "minimum": 0,
-        "description": "Only from a node of a cluster: read pages with `Tidewire-After` of this number from here on.",
+        "description": "Only from a node of a cluster: from now on, read pages with `Tidewire-After` and this number.",
     });
     let messages = vec![
         ("HelloMessage", hello_message),
         ("PostMessage", message("post", "The entry is in the feed.", json!({"item": schema("Item")}))),
-        (
-            "RemoveMessage",
-            message("remove", "No entry of this post is in the feed.", json!({"post": schema("PostId")})),
-        ),
-        ("UpdateMessage", message("update", "The post reads like this now.", json!({"post": schema("Post")}))),
+        ("RemoveMessage", message("remove", "The feed has no entry of this post.", json!({"post": schema("PostId")}))),
+        ("UpdateMessage", message("update", "The post after an edit.", json!({"post": schema("Post")}))),
         (
             "StaleMessage",
             message(
                 "stale",
-                "What stands below this cursor is to be read again; with null all of it.",
+                "Read the feed below this cursor again; with null, all of it.",
                 json!({"below": or_null(schema("Cursor"))}),
             ),
         ),
@@ -51,7 +48,7 @@ pub(super) fn all() -> Named {
             "UnreadMessage",
             message(
                 "unread",
-                "With `unread=true`: the number of unread entries, as of the marker. Its `seq` is that of the message before it.",
+                "With `unread=true`: the number of unread entries, as of the marker. Its `seq` is that of the previous message.",
                 json!({
                     "unread": {"type": "integer", "minimum": 0, "maximum": UNREAD_MAX},
                     "capped": {"type": "boolean"},
@@ -59,7 +56,7 @@ pub(super) fn all() -> Named {
                 }),
             ),
         ),
-        ("BeatMessage", message("beat", "Nothing has happened.", json!({}))),
+        ("BeatMessage", message("beat", "A heartbeat: nothing happened.", json!({}))),
     ];
     let any: Vec<Value> = messages.iter().map(|(name, _)| schema(name)).collect();
     let mut all = messages;

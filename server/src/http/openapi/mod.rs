@@ -53,7 +53,7 @@ pub(super) fn document(operations: &[Operation]) -> Value {
         "info": {
             "title": "Tidewire",
             "version": build_info::VERSION,
-            "description": SAYS,
+            "description": DESCRIPTION,
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -65,7 +65,7 @@ pub(super) fn document(operations: &[Operation]) -> Value {
                 "type": "http",
                 "scheme": "bearer",
                 "bearerFormat": "JWT",
-                "description": "The server key, or a user's token, which is a JWT. Not looked at by a server without access control.",
+                "description": "The server key, or a user's token, which is a JWT. A server without access control ignores it.",
             }},
         },
     })
@@ -81,15 +81,16 @@ fn all_schemas() -> Map<String, Value> {
         .collect()
 }
 
-const SAYS: &str = "A feed engine: what have the sources I follow published, newest first?\n\n\
-    Refusals are problem documents (RFC 9457) with a stable `code`; nothing of a refused request was done. Unknown fields and \
-    query parameters are refused with 400, a method that a path does not take with 405 and `Allow`. `HEAD` is served where `GET` \
-    is. Ids of posts are 64-bit numbers, written as text; requests may name a post by `ext:` and its external id. Cursors are opaque: pass them on as they came. Answers may get further \
-    fields; let unknown ones be. Pages and posts have an `ETag`: a request with `If-None-Match` gets 304 without content as long as \
-    the answer is the same.\n\nIn a cluster any node takes any request, and `Tidewire-Node` names the one that has answered. The \
-    answer to a write has `Tidewire-Sequence`; with `Tidewire-Applied`, the owner of the user has applied only that sequence so far. \
-    A read with `Tidewire-After: SEQUENCE` waits up to a second until that write is applied. With \
-    `Tidewire-Stale-Seconds` its node has not heard of writes for so long.";
+const DESCRIPTION: &str = "A feed engine: returns the posts of the sources that a reader follows, newest first.\n\n\
+    Refusals are problem documents (RFC 9457) with a stable `code`. A refused request has no effect, except possibly with \
+    `outcome_unknown` and `internal`. The server refuses unknown fields and query parameters with 400, and unsupported methods with \
+    405 and `Allow`. Every path with `GET` supports `HEAD`. Post ids are 64-bit numbers, encoded as strings; requests may also name a \
+    post by `ext:` and its external id. Cursors are opaque: send them back unchanged. Responses may get new fields: ignore unknown \
+    ones. Pages and posts have an `ETag`: a request with `If-None-Match` gets 304 without content while the response is unchanged.\n\n\
+    In a cluster, every node accepts every request, and `Tidewire-Node` names the node that responded. The response to a write has \
+    `Tidewire-Sequence`. With `Tidewire-Applied`, the owner of the user has applied only that sequence so far. \
+    A read with `Tidewire-After: SEQUENCE` waits up to a second until that write is applied. \
+    `Tidewire-Stale-Seconds`: the node has not heard from the log for this long, so later writes may be missing.";
 
 fn paths(operations: &[Operation]) -> Map<String, Value> {
     let mut paths = Map::new();

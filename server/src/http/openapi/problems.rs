@@ -114,7 +114,7 @@ fn response(status: u16, codes: &BTreeSet<&'static str>) -> Value {
         "title": title,
         "status": status,
         "code": codes.first(),
-        "detail": "what is wrong, for people",
+        "detail": "what failed and why, for people",
     });
     // One schema for all refusals, so that generated clients have one type for them.
     let mut response = json!({
@@ -130,22 +130,22 @@ fn response(status: u16, codes: &BTreeSet<&'static str>) -> Value {
 
 fn description(status: u16) -> &'static str {
     match status {
-        400 => "The request is put wrongly; `field` names the field, path part or parameter.",
-        401 => "Who asks is not known.",
-        403 => "Who asks may not do this.",
-        404 => "There is no such thing.",
+        400 => "The request is invalid; `field` names the field, path part or parameter.",
+        401 => "The client is not authenticated.",
+        403 => "The client is not allowed to do this.",
+        404 => "It does not exist.",
         408 => "The body did not arrive in time.",
-        409 => "This contradicts what is there.",
-        410 => "This is not kept any more.",
+        409 => "The request conflicts with the current state.",
+        410 => "It is no longer available.",
         413 => "The body is too large.",
         415 => "The body is not sent as `application/json`.",
-        422 => "The request is well put, but cannot be done.",
-        426 => "This needs a WebSocket handshake.",
-        429 => "This client asks for too much.",
+        422 => "The request is valid, but cannot be executed.",
+        426 => "The operation needs a WebSocket handshake.",
+        429 => "The client exceeds a limit.",
         503 => {
-            "Too much is asked for, or the server is not ready. Nothing was done, but by `outcome_unknown` it may be; try again."
+            "The server is overloaded or not ready. Nothing was done, except possibly with `outcome_unknown`. Retry later."
         }
-        507 => "There is no room for it. Nothing was done.",
+        507 => "There is not enough space. Nothing was done.",
         _ => "The server failed.",
     }
 }
@@ -154,11 +154,11 @@ fn description(status: u16) -> &'static str {
 fn header(status: u16) -> Option<(&'static str, Value)> {
     let text = |description: &str| json!({"description": description, "schema": {"type": "string"}});
     match status {
-        401 => Some(("WWW-Authenticate", text("`Bearer`, with what is wrong with the token."))),
-        426 => Some(("Upgrade", json!({"description": "What to come with.", "schema": {"const": "websocket"}}))),
+        401 => Some(("WWW-Authenticate", text("`Bearer`, with the fault of the token."))),
+        426 => Some(("Upgrade", json!({"description": "The required protocol.", "schema": {"const": "websocket"}}))),
         429 | 500 | 503 | 507 => {
             let seconds = json!({"type": "integer", "minimum": 1});
-            let description = "Seconds after which the same may succeed; missing if it will not by itself.";
+            let description = "Seconds after which a retry may succeed; missing if waiting does not help.";
             Some(("Retry-After", json!({"description": description, "schema": seconds})))
         }
         _ => None,

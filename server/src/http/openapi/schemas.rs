@@ -84,13 +84,13 @@ fn posts() -> Named {
         "published_at": schema("Time"),
     }));
     post["description"] = json!(
-        "With `fields=ids` it has no more than its ids, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With \
-         `fields=counts` it has `counts` in addition."
+        "With `fields=ids`, only its ids, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With \
+         `fields=counts`, also `counts`."
     );
     let optional = json!({
         "kind": schema("Kind"),
         "body": body,
-        "hidden": {"type": "boolean", "description": "Kept out of every feed until it is shown again."},
+        "hidden": {"type": "boolean", "description": "In no feed until it is unhidden."},
         "tags": {"type": "array", "minItems": 1, "maxItems": POST_TAGS_MAX, "items": schema("TagName")},
         "topic": schema("TopicName"),
         "repost_of": schema("PostId"),
@@ -103,7 +103,7 @@ fn posts() -> Named {
         post["properties"][name] = of.clone();
     }
     let mut counts = object(json!({"replies": count(), "reposts": count()}));
-    counts["description"] = json!("How many replies and reposts a post has, hidden ones not counted.");
+    counts["description"] = json!("The numbers of replies and reposts of a post, without hidden ones.");
     let many = json!({"type": "array", "maxItems": POSTS_PER_REQUEST_MAX, "items": schema("NewPost")});
     let published = object(json!({"created": {"type": "boolean"}, "post": schema("Post")}));
     let answers = array(json!({"anyOf": [schema("PublishedPost"), schema("RefusedPost")]}));
@@ -132,12 +132,12 @@ fn posts() -> Named {
 
 fn edges() -> Named {
     let options = json!({
-        "hidden": {"type": "boolean", "default": false, "description": "Followed virtually: shown nowhere."},
+        "hidden": {"type": "boolean", "default": false, "description": "A hidden follow: in no list and no count."},
         "backfill": {
             "type": "integer",
             "minimum": 0,
             "maximum": BACKFILL_MAX,
-            "description": "So many earlier posts come with it; without this all do.",
+            "description": "Number of earlier posts that the follow brings. Default: all.",
         },
     });
     let mut edge = options.clone();
@@ -179,11 +179,11 @@ fn route_cost() -> Value {
     let mut cost = object(json!({
         "push_us_per_hour": us("Pushing its posts to the followers that have inboxes."),
         "pull_us_per_hour": us("Pulling its posts for the pages of its followers."),
-        "decided_by": {"type": "string", "enum": ["setting", "followers", "cost"], "description": "On what its route depends."},
+        "decided_by": {"type": "string", "enum": ["setting", "followers", "cost"], "description": "The reason for its route."},
     }));
     cost["description"] = json!(
-        "The processor time that the posts of a source take by either route, in microseconds an hour: estimated from the rates since the start \
-         of the server."
+        "The processor time that the posts of a source take by push and by pull, in microseconds per hour, estimated from the rates since \
+         the start of the server."
     );
     cost
 }
@@ -230,7 +230,7 @@ fn list(item: Value) -> Value {
 
 fn next() -> Value {
     let mut next = or_null(schema("Cursor"));
-    next["description"] = json!("Where what follows begins; null where nothing does.");
+    next["description"] = json!("The cursor of the next page; null on the last page.");
     next
 }
 
@@ -239,13 +239,14 @@ fn pages() -> Named {
     let item = object(json!({
         "post": schema("Post"),
         "cursor": schema("Cursor"),
-        "reposts": {"type": "array", "items": repost, "description": "Who repeats the post, newest first."},
-        "via": {"type": "array", "items": schema("SourceId"), "description": "Followed sources that brought it."},
+        "reposts": {"type": "array", "items": repost, "description": "The reposts of the post, newest first."},
+        "via": {"type": "array", "items": schema("SourceId"), "description": "The followed sources that brought the entry."},
     }));
     let listed =
         json!({"user": schema("SourceId"), "at": schema("Time"), "post": schema("PostId"), "cursor": schema("Cursor")});
     let mut newest = or_null(schema("Cursor"));
-    newest["description"] = json!("For `after`: stands for all that had come into the feed. Null where nothing has.");
+    newest["description"] =
+        json!("For `after`: stands for everything that has entered the feed. Null if the feed is empty.");
     let mut page = object(json!({
         "items": array(schema("Item")),
         "next": next(),
@@ -254,12 +255,12 @@ fn pages() -> Named {
             "type": "array",
             "items": schema("SourceId"),
             "maxItems": PARTIAL_NAMES_MAX,
-            "description": "What could not be read in time, and is passed over here: it is there on a later read. The user of the feed stands for posts whose sources are not known then.",
+            "description": "Sources that could not be read in time. Their entries are missing here, and appear on a later read. The user of the feed stands for unknown sources.",
         },
     }));
-    let gap = "What came in since is not known any more: this is the newest page, and the feed has to be read again.";
+    let gap = "The server no longer knows the entries since then: this is the newest page. Read the feed again.";
     page["properties"]["gap"] = json!({"type": "boolean", "description": gap});
-    let more = "Sources that are not named in `partial`, beside those that are.";
+    let more = "The number of further sources that `partial` does not name.";
     page["properties"]["partial_more"] = json!({"type": "integer", "minimum": 1, "description": more});
     page["properties"]["passed_over"] =
         json!({"type": "integer", "minimum": 1, "description": "Entries that the rule `per_source_max` left out."});
@@ -290,17 +291,17 @@ fn preferences() -> Named {
         "show_own": {"type": "boolean"},
         "replies": replies,
         "reposts": {"type": "boolean"},
-        "per_source_max": {"type": ["integer", "null"], "minimum": 1, "description": "Entries of one author on a page."},
-        "notify": {"type": "boolean", "description": "Posts that the reader misses while asleep are in the stream of changes."},
+        "per_source_max": {"type": ["integer", "null"], "minimum": 1, "description": "Maximum number of entries of one author on a page."},
+        "notify": {"type": "boolean", "description": "The stream of changes reports posts that the reader misses while asleep."},
     });
-    let unread = "Entries of others above the marker, or that came in after it was set, wherever they stand.";
+    let unread = "Entries of others above the marker, or that arrived after it was set, at any place.";
     let marker = object(json!({
         "cursor": or_null(schema("Cursor")),
         "unread": {"type": "integer", "minimum": 0, "maximum": UNREAD_MAX, "description": unread},
-        "capped": {"type": "boolean", "description": "There may be more unread than is counted."},
+        "capped": {"type": "boolean", "description": "There may be more unread entries than counted."},
         "complete": {
             "type": "boolean",
-            "description": "False if counting ended early: whether there is more unread, or any, is not known.",
+            "description": "False if counting ended early: more entries may be unread.",
         },
     }));
     let lists = list(object(json!({"name": schema("ListName"), "members": count()})));

@@ -10,7 +10,7 @@ use crate::http::routes::OPERATIONS;
 use tidewire::id::PostId;
 
 #[test]
-fn every_operation_is_described_once_and_nothing_else_is() {
+fn each_operation_and_nothing_else_is_described_exactly_once() {
     let table: Vec<&str> = OPERATIONS.iter().map(|operation| operation.name).collect();
     let mut described: Vec<&str> = GROUPS.iter().flat_map(|group| group.operations).map(|(name, _)| *name).collect();
     let mut expected = table.clone();
@@ -31,7 +31,7 @@ fn every_operation_is_described_once_and_nothing_else_is() {
 }
 
 #[test]
-fn the_console_has_the_method_of_a_client_for_each_operation_that_clients_have() {
+fn the_console_has_a_client_method_for_each_operation_of_the_clients() {
     let methods = include_str!("../../console/assets/snippets.js").split_once("const METHODS = {").unwrap().1;
     let methods = methods.split_once("\n};").unwrap().0.split(',').filter_map(|entry| entry.trim().split_once(':'));
     let found: BTreeSet<&str> = methods.map(|(operation, _)| operation).collect();
@@ -45,7 +45,7 @@ fn the_console_has_the_method_of_a_client_for_each_operation_that_clients_have()
 }
 
 #[test]
-fn every_schema_that_is_named_is_there_and_every_schema_there_is_named() {
+fn every_referenced_schema_exists_and_every_schema_is_referenced() {
     fn named(value: &serde_json::Value, found: &mut BTreeSet<String>) {
         match value {
             serde_json::Value::Object(members) => {
@@ -64,7 +64,7 @@ fn every_schema_that_is_named_is_there_and_every_schema_there_is_named() {
 }
 
 #[test]
-fn a_pattern_of_numbers_up_to_one_takes_just_those() {
+fn a_decimal_pattern_matches_exactly_the_numbers_up_to_its_maximum() {
     for max in [10, 255, 1_099, 18_446, 99_999] {
         let pattern =
             jsonschema::options().build(&serde_json::json!({"pattern": value_schemas::decimal_pattern(max)})).unwrap();

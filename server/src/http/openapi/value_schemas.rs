@@ -16,7 +16,7 @@ pub(super) fn all() -> Named {
                 "type": "string",
                 "format": "date-time",
                 "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
-                "description": "RFC 3339 with any offset, and at most nine digits of the second, of which those after the sixth are dropped. Answers are in UTC, with six digits and `Z`, so that their order as text is that of the times.",
+                "description": "RFC 3339 with any offset, and at most nine decimal digits of a second; digits after the sixth are dropped. Responses have UTC, six digits and `Z`, so times sort as text.",
                 "examples": [PUBLISHED_AT.to_string()],
             }),
         ),
@@ -25,7 +25,7 @@ pub(super) fn all() -> Named {
             json!({
                 "type": "string",
                 "pattern": "^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)?$",
-                "description": "Opaque: pass on as it came. It stays good across restarts, and when what it points at is gone.",
+                "description": "Opaque: send it back unchanged. It stays valid across restarts, and after its entry is deleted.",
                 "examples": [feed_cursor()],
             }),
         ),
@@ -60,12 +60,12 @@ fn ids() -> Named {
             id(
                 SOURCE_ID_BYTES_MAX,
                 &format!("^((tag|topic):{NAME}|replies:ext:{EXTERNAL}|{PLAIN})$"),
-                "A user, `tag:NAME`, `topic:NAME`, or `replies:POST` for the replies to a post, whose id or `ext:` and external id this is.",
+                "A user, `tag:NAME`, `topic:NAME`, or `replies:POST` for the replies to a post: `POST` is its id, or `ext:` and its external id.",
                 "ann",
             ),
         ),
-        ("TagName", name("The name of a tag, in any script. Answers have its form, `NFKC_Casefold`.", "rust")),
-        ("TopicName", name("The name of a topic, in any script. Answers have its form, `NFC`.", "42")),
+        ("TagName", name("The name of a tag, in any script. Responses have its form `NFKC_Casefold`.", "rust")),
+        ("TopicName", name("The name of a topic, in any script. Responses have its form `NFC`.", "42")),
         (
             "ConsumerName",
             id(USER_ID_BYTES_MAX, &format!("^({PLAIN})$"), "The name of a consumer of changes.", "search"),
@@ -76,7 +76,7 @@ fn ids() -> Named {
             json!({
                 "type": "string",
                 "pattern": decimal_pattern(u64::MAX),
-                "description": "A whole number of 64 bits in decimal digits, without sign or leading zeros.",
+                "description": "An unsigned 64-bit integer in decimal digits, without leading zeros.",
                 "examples": [ID.to_string()],
             }),
         ),
@@ -94,7 +94,7 @@ fn ids() -> Named {
             id(
                 EXTERNAL_ID_BYTES_MAX,
                 &format!("^{EXTERNAL}$"),
-                "The id of a post in another system: a UUID, a ULID, a URN. The id of the post is computed from it: the first 8 bytes of its SHA-256, the highest first, modulo 7 × 10^18.",
+                "The id of a post in another system, such as a UUID, a ULID or a URN. The id of the post is the first 8 bytes of its SHA-256, big-endian, modulo 7 × 10^18.",
                 "550e8400-e29b-41d4-a716-446655440000",
             ),
         ),
@@ -121,20 +121,20 @@ fn problem() -> Value {
     let refused = object(json!({"index": count(), "code": {"type": "string"}, "detail": {"type": "string"}}));
     let mut problem = object(json!({
         "type": {"const": "about:blank"},
-        "title": {"type": "string", "description": "The status in words."},
+        "title": {"type": "string", "description": "The status as text."},
         "status": {"type": "integer"},
-        "code": {"type": "string", "description": "Stable: programs branch on this."},
-        "detail": {"type": "string", "description": "For people; may change."},
+        "code": {"type": "string", "description": "A stable code on which programs branch."},
+        "detail": {"type": "string", "description": "What failed and why, for people; may change."},
     }));
     problem["properties"]["field"] =
-        json!({"type": "string", "description": "The field, path part or query parameter at fault."});
-    problem["properties"]["retry_after"] = json!({"type": "integer", "minimum": 1, "description": "In place of the header `Retry-After`, in `feeds` and `posts` only."});
+        json!({"type": "string", "description": "The invalid field, path part or query parameter."});
+    problem["properties"]["retry_after"] = json!({"type": "integer", "minimum": 1, "description": "In place of the header `Retry-After`, only in `feeds` and `posts`."});
     let sequence = |description: &str| json!({"type": "integer", "minimum": 0, "description": description});
-    problem["properties"]["oldest"] = sequence("Of `gone`: the first sequence that is possible.");
-    problem["properties"]["newest"] = sequence("Of `sequence_in_future`: the last sequence that is possible.");
+    problem["properties"]["oldest"] = sequence("With `gone`: the smallest possible sequence.");
+    problem["properties"]["newest"] = sequence("With `sequence_in_future`: the largest possible sequence.");
     problem["properties"]["errors"] = json!({
         "type": "array",
-        "description": "Of follows: each that cannot be made, by its index in the request.",
+        "description": "Of follows: each edge that cannot be added, by its index in the request.",
         "items": refused,
     });
     problem

@@ -44,7 +44,7 @@ where
     let answered = (!is_over).then(|| app.call(request));
     async move {
         let Some(answered) = answered else {
-            let detail = "this connection ends for another one: send the request again";
+            let detail = "the server closed this connection to accept another one: send the request again";
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail);
             return Err(problem.retry_soon().closing().into());
         };

@@ -64,7 +64,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn the_limit_is_found_without_asking_for_it() {
+    fn the_open_file_limit_is_read_from_the_process_limits() {
         assert_eq!(listed(), rlimit::Resource::NOFILE.get_soft().ok());
         assert_eq!(
             soft_limit("Max open files            1024                 524288               files"),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_leave_files_for_everything_else() {
+    fn connections_leave_file_descriptors_for_everything_else() {
         let reserve = (FILES_RESERVED + FILES_PER_THREAD * 4) as u64;
         for (limit, left) in [(1_024, 1_024 - reserve), (262_144, 262_144 - reserve), (200, 50), (1, 1)] {
             assert_eq!(left_to_connections(limit, 4) as u64, left, "of {limit}");

@@ -17,7 +17,7 @@ fn computed(server: &Server) -> u64 {
 }
 
 #[test]
-fn a_flood_of_forged_tokens_computes_no_more_signatures_than_its_network_may() {
+fn a_flood_of_forged_tokens_uses_no_more_verifications_than_its_network_may() {
     let mut keys = tokens::keys();
     for nth in 1..KEYS_TRIED_MAX as u8 {
         assert!(keys.add_token(TokenKey::hs256(&[nth + 100; 32], None)));
@@ -45,7 +45,7 @@ fn a_flood_of_forged_tokens_computes_no_more_signatures_than_its_network_may() {
 }
 
 #[test]
-fn forged_tokens_of_one_client_behind_a_proxy_do_not_shut_out_the_others() {
+fn forged_tokens_of_one_client_behind_a_proxy_do_not_lock_out_others() {
     let server = Server::guarded(EngineConfig::default(), tokens::access());
     let ask = |token: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(token))], "").status;
     let before = computed(&server);

@@ -39,7 +39,7 @@ fn publish_7(server: &Server) -> u16 {
 }
 
 #[test]
-fn who_guesses_is_told_to_wait_and_those_beside_come_in() {
+fn clients_that_guess_credentials_are_rate_limited_and_others_are_not() {
     let access = access().with_proxies("none".parse().unwrap());
     let server = Server::guarded(EngineConfig::default(), access);
     // Several at once: on a busy machine one alone may be too slow to be refused.
@@ -85,7 +85,7 @@ fn who_guesses_is_told_to_wait_and_those_beside_come_in() {
 }
 
 #[test]
-fn who_guesses_behind_a_proxy_does_not_keep_others_there_from_learning_that_their_token_is_unknown() {
+fn guesses_behind_a_proxy_are_answered_as_unknown_tokens_and_not_rate_limited() {
     let server = server();
     for nth in 0..5 * UNKNOWN_CREDENTIALS_PER_SECOND.get() {
         let answer = ask(&server, "/v1/users/ann/feed", &format!("guess{nth}"));
@@ -108,7 +108,7 @@ async fn broken() -> Server {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_failed_and_where_is_for_who_has_a_key_of_the_server() {
+async fn only_server_keys_see_the_cause_of_a_failure() {
     let server = broken().await;
     let cause = server.engine.journal().unwrap().failure().unwrap();
     let body = r#"{"author":"ann","body":1}"#;
@@ -144,7 +144,7 @@ async fn socket(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_of_one_address_end_for_each_other_and_leave_room_for_those_of_others_and_for_who_is_known() {
+async fn unauthenticated_connections_of_an_address_evict_only_each_other() {
     let engine = Engine::start(EngineConfig { live_max: 1, ..EngineConfig::default() });
     let access = Arc::new(access().with_proxies("none".parse().unwrap()));
     let state = HttpState { access, ..HttpState::from(engine.clone()) }.with_connections(ConnectionLimits::of(4_096));
@@ -178,7 +178,7 @@ async fn strangers_of_one_address_end_for_each_other_and_leave_room_for_those_of
 }
 
 #[test]
-fn another_authors_post_is_answered_for_as_one_that_is_not_there() {
+fn posts_of_another_author_look_missing_to_a_user() {
     let server = server();
     let ask = |user: &str, method: &str, path: &str, body: &str| {
         let token = bearer(&tokens::token(user));
@@ -195,7 +195,7 @@ fn another_authors_post_is_answered_for_as_one_that_is_not_there() {
 }
 
 #[test]
-fn what_is_hidden_only_the_server_shows_again() {
+fn only_a_server_key_can_unhide_a_post() {
     let server = server();
     let change = |credential: &str, body: &str| {
         let headers = [("authorization", &*bearer(credential)), ("content-type", "application/json")];
@@ -222,7 +222,7 @@ fn what_is_hidden_only_the_server_shows_again() {
 }
 
 #[test]
-fn a_user_makes_so_many_sources_known_and_others_and_the_server_as_before() {
+fn a_user_may_create_a_limited_number_of_sources_and_others_are_unaffected() {
     let server = server();
     let publish = |credential: &str, author: &str, nth: u32| {
         let tags: Vec<_> = (0..15).map(|tag| format!("{author}{nth}.{tag}")).collect();

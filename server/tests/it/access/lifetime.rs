@@ -10,7 +10,7 @@ use crate::access::tokens::{self, SERVER_KEY, bearer};
 use crate::server::Server;
 
 #[test]
-fn a_token_that_is_good_for_too_long_is_refused_with_a_code_of_its_own() {
+fn a_token_with_too_long_a_lifetime_is_refused_with_its_own_code() {
     let access = Access::by(tokens::keys()).with_token_lifetime_max(Duration::from_secs(600));
     let server = Server::guarded(EngineConfig::default(), access);
     let ask = |credential: &str| server.ask("GET", "/v1/users/ann/feed", &[("authorization", &bearer(credential))], "");

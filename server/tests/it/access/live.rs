@@ -62,7 +62,7 @@ fn connections(server: &Server) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_comes_by_header_by_protocol_or_by_message() {
+async fn a_token_is_accepted_by_header_protocol_or_first_message() {
     let server = server();
     for credential in [tokens::token("ann"), tokens::reading("ann"), SERVER_KEY.to_owned()] {
         let (mut client, protocol) = open(server.address(), &[("authorization", &bearer(&credential))]).await.unwrap();
@@ -89,7 +89,7 @@ fn frame(op: u8, is_last: bool, payload: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_message_in_fragments_is_read_whole_and_a_binary_one_is_refused_at_once() {
+async fn a_fragmented_first_message_is_accepted_and_a_binary_one_refused() {
     const PING: [u8; 6] = [0x89, 0x80, 0, 0, 0, 0];
     let server = server();
     let good = auth(&tokens::token("ann")).into_data();
@@ -120,7 +120,7 @@ async fn a_first_message_in_fragments_is_read_whole_and_a_binary_one_is_refused_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_credentials_of_a_proxy_do_not_hide_those_of_the_client() {
+async fn credentials_of_a_proxy_do_not_replace_those_of_the_client() {
     let server = server();
     let proxy = ("authorization", "Basic dXNlcjpwYXNzd29yZA==");
     let (good, bad) = (tokens::token("ann"), tokens::expired("ann"));
@@ -153,7 +153,7 @@ async fn the_credentials_of_a_proxy_do_not_hide_those_of_the_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_good_enough_is_refused_in_each_way() {
+async fn insufficient_credentials_are_refused_in_each_form() {
     let server = server();
     for (credential, status) in [
         (tokens::expired("ann"), 401),
@@ -205,7 +205,7 @@ async fn close_of(client: &mut Client) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reason_of_a_close_is_the_code_of_the_refusal_of_a_request() {
+async fn a_close_reason_equals_the_refusal_code_of_a_request() {
     let server = server();
     for (credential, reason) in [
         (tokens::expired("ann"), "token_expired"),
@@ -238,7 +238,7 @@ async fn the_reason_of_a_close_is_the_code_of_the_refusal_of_a_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes the 10 s that a stranger has"]
-async fn a_stranger_is_told_nothing_takes_no_place_and_has_ten_seconds() {
+async fn an_unauthenticated_client_receives_no_data_uses_no_slot_and_times_out() {
     let server = Server::guarded(
         EngineConfig { live_max: 1, live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() },
         access(),
@@ -318,7 +318,7 @@ fn beating(access: &Arc<Access>) -> Server {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_ends_when_its_key_goes() {
+async fn a_connection_ends_when_its_key_is_removed() {
     let by_header = bearer(&tokens::token("ann"));
     eventually_async("the connection whose key is still there goes on", async || {
         let access = Arc::new(access());
@@ -342,7 +342,7 @@ async fn a_connection_ends_when_its_key_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_ends_when_its_key_would_not_accept_its_token_any_more() {
+async fn a_connection_ends_when_its_key_no_longer_accepts_its_token() {
     let named = || TokenKey::hs256(&tokens::SECRET, None).called("2027");
     let changed: [&dyn Fn() -> TokenKey; 3] =
         [&|| TokenKey::hs256(&tokens::SECRET, Some("another")), &named, &|| named().named("of the app")];
@@ -418,7 +418,7 @@ async fn connections_end_at_once_when_their_tokens_are_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_access_is_off_a_token_is_no_matter() {
+async fn tokens_are_ignored_when_access_control_is_off() {
     let server = Server::start(EngineConfig::default());
     let offered = "tidewire, bearer.whatever";
     let (mut client, protocol) = open(server.address(), &[("sec-websocket-protocol", offered)]).await.unwrap();

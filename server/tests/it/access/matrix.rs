@@ -188,7 +188,7 @@ pub fn send(server: &Server, (name, method, path): (&str, &str, &str), call: &Ca
 }
 
 #[test]
-fn every_operation_is_answered_to_those_who_may_and_to_nobody_else() {
+fn every_operation_is_allowed_only_to_authorised_callers() {
     check(&Server::guarded(EngineConfig::default(), access()));
 }
 
@@ -291,7 +291,7 @@ fn change(
 }
 
 #[test]
-fn what_was_refused_was_not_done() {
+fn refused_operations_have_no_effect() {
     let server = Server::guarded(EngineConfig::default(), access());
     let there = changeable(&server);
     let before = world(&server);
@@ -320,7 +320,7 @@ fn what_was_refused_was_not_done() {
 }
 
 #[test]
-fn posts_are_their_authors_and_those_that_are_not_there_are_nobodys() {
+fn users_may_change_only_their_own_posts_and_missing_posts_look_the_same() {
     let server = Server::guarded(EngineConfig::default(), access());
     let ask_by = |credential: &str, method: &str, path: &str, body: &str| {
         let credential = bearer(credential);
@@ -350,7 +350,7 @@ fn posts_are_their_authors_and_those_that_are_not_there_are_nobodys() {
 }
 
 #[test]
-fn hidden_follows_are_for_the_server_alone() {
+fn only_server_keys_can_make_and_list_hidden_follows() {
     let server = Server::guarded(EngineConfig::default(), access());
     for (credential, allowed) in [(tokens::token("ann"), false), (SERVER_KEY.to_owned(), true)] {
         let headers = [("authorization", &*bearer(&credential)), ("content-type", "application/json")];
@@ -364,7 +364,7 @@ fn hidden_follows_are_for_the_server_alone() {
 }
 
 #[test]
-fn a_path_is_compared_as_its_handler_reads_it() {
+fn the_user_in_a_path_is_authorised_as_the_handler_decodes_it() {
     let server = Server::guarded(EngineConfig::default(), access());
     let token = bearer(&tokens::token("ann"));
     for (path, status) in [

@@ -16,7 +16,7 @@ fn server(options: AccessOptions) -> Server {
 }
 
 #[test]
-fn pages_of_origins_that_are_named_may_read_answers_and_no_others() {
+fn only_pages_of_listed_origins_may_read_answers() {
     let origins = "https://a.example,http://localhost:3000,capacitor://localhost".parse().unwrap();
     let server = server(AccessOptions { origins, ..AccessOptions::default() });
     for (origin, is_allowed) in [
@@ -77,7 +77,7 @@ fn opened_by(server: &Server, origin: &str) -> String {
 }
 
 #[test]
-fn where_there_are_no_keys_pages_of_other_origins_may_not_watch() {
+fn without_keys_pages_of_other_origins_cannot_open_websockets() {
     let origins = "https://a.example".parse().unwrap();
     let server = server(AccessOptions { origins, ..AccessOptions::default() });
     let own = format!("http://{}", server.address());
@@ -106,7 +106,7 @@ fn answered(server: &Server, request: &str, body: &str) -> (u16, String) {
 }
 
 #[test]
-fn where_there_are_no_keys_a_name_that_leads_here_is_none_of_the_servers() {
+fn without_keys_unknown_host_names_are_refused() {
     let hosts = "feeds.example,feeds.test:9000,feeds.net:443".parse().unwrap();
     let server = server(AccessOptions { hosts, ..AccessOptions::default() });
     for (host, is_known) in [
@@ -151,7 +151,7 @@ fn where_there_are_no_keys_a_name_that_leads_here_is_none_of_the_servers() {
 }
 
 #[test]
-fn where_there_are_no_keys_pages_of_other_origins_may_not_write() {
+fn without_keys_pages_of_other_origins_cannot_write() {
     let origins = "https://a.example".parse().unwrap();
     let server = server(AccessOptions { origins, ..AccessOptions::default() });
     let address = server.address();
@@ -188,7 +188,7 @@ fn where_there_are_no_keys_pages_of_other_origins_may_not_write() {
 }
 
 #[test]
-fn where_there_are_no_keys_the_own_origin_may_be_written_in_any_form() {
+fn without_keys_the_own_origin_is_recognised_in_every_spelling() {
     let hosts = "feeds.example".parse().unwrap();
     let server = server(AccessOptions { hosts, ..AccessOptions::default() });
     for (host, origin, is_own) in [
@@ -208,7 +208,7 @@ fn where_there_are_no_keys_the_own_origin_may_be_written_in_any_form() {
 }
 
 #[test]
-fn where_there_are_no_keys_pages_of_other_origins_may_not_hold_responses() {
+fn without_keys_pages_of_other_origins_cannot_open_streams() {
     let server = server(AccessOptions::default());
     for (site, is_allowed) in [("cross-site", false), ("same-site", false), ("same-origin", true), ("none", true)] {
         for path in ["/v1/users/ann/events", "/v1/changes?after=0", "/v1/cluster"] {
@@ -220,14 +220,14 @@ fn where_there_are_no_keys_pages_of_other_origins_may_not_hold_responses() {
 }
 
 #[test]
-fn without_origins_nothing_is_said_of_them() {
+fn without_configured_origins_answers_have_no_cors_headers() {
     let server = Server::start(EngineConfig::default());
     let answer = server.ask("GET", "/v1/users/ann/feed", &[("origin", "https://a.example")], "");
     assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), ("", "Authorization"));
 }
 
 #[test]
-fn a_client_that_asks_too_often_is_told_when_to_come_back() {
+fn a_rate_limited_client_receives_retry_after() {
     let rate = Some("1".parse().unwrap());
     let open = server(AccessOptions { rate, ..AccessOptions::default() });
     let statuses: Vec<_> = (0..4).map(|_| open.get("/v1/users/ann/feed")).collect();

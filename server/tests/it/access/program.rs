@@ -23,7 +23,7 @@ fn path(path: &Path) -> &str {
 }
 
 #[test]
-fn nothing_is_served_to_others_without_keys() {
+fn the_server_refuses_public_addresses_without_keys() {
     let directory = tempfile::tempdir().unwrap();
     let data = path(directory.path());
     for arguments in [
@@ -39,7 +39,7 @@ fn nothing_is_served_to_others_without_keys() {
 }
 
 #[test]
-fn a_file_that_makes_no_sense_is_refused_at_the_start() {
+fn an_invalid_access_file_is_refused_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("access.toml");
     let start =
@@ -64,7 +64,7 @@ fn wait_for(program: &Program, credential: &str, expected: u16) {
 
 #[test]
 #[ignore = "takes 6 s until the program has read the file"]
-fn the_file_counts_as_it_is_now_and_a_broken_one_not_at_all() {
+fn a_changed_access_file_applies_and_an_invalid_one_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("access.toml");
     fs::write(&file, tokens::file()).unwrap();
@@ -94,7 +94,7 @@ fn the_file_counts_as_it_is_now_and_a_broken_one_not_at_all() {
 
 #[test]
 #[ignore = "takes 6 s until the program has read the file"]
-fn a_file_that_is_repaired_without_a_new_time_or_length_is_read_and_the_log_says_so() {
+fn a_file_repaired_with_equal_time_and_length_is_loaded_and_logged() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("access.toml");
     fs::write(&file, tokens::file()).unwrap();
@@ -119,7 +119,7 @@ fn a_file_that_is_repaired_without_a_new_time_or_length_is_read_and_the_log_says
 }
 
 #[test]
-fn a_key_as_json_is_one_document_and_works_with_its_entry() {
+fn a_key_printed_as_json_is_one_document_and_its_entry_works() {
     let directory = tempfile::tempdir().unwrap();
     let (file, key_file) = (directory.path().join("access.toml"), directory.path().join("key"));
     let made = run(&["key", "reader", "--scope", "read", "--json"]);
@@ -139,7 +139,7 @@ fn a_key_as_json_is_one_document_and_works_with_its_entry() {
 }
 
 #[test]
-fn a_key_is_added_to_an_access_file_that_can_be_read_with_it() {
+fn a_key_is_added_only_to_an_access_file_that_stays_valid() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("access.toml");
     let add = |name| run(&["key", name, "--access", path(&file)]);
@@ -176,7 +176,7 @@ fn the_log_names_an_origin_whose_pages_are_refused() {
 }
 
 #[test]
-fn an_import_brings_its_key() {
+fn an_import_uses_its_key_file() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str, text: &str| {
         let file = directory.path().join(name);
@@ -196,7 +196,7 @@ fn an_import_brings_its_key() {
 }
 
 #[test]
-fn an_import_whose_key_is_refused_stops_there() {
+fn an_import_stops_when_its_key_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str, text: &str| {
         let file = directory.path().join(name);
@@ -230,7 +230,7 @@ fn an_import_whose_key_is_refused_stops_there() {
 }
 
 #[test]
-fn tokens_are_minted_by_both_kinds_of_keys() {
+fn both_kinds_of_keys_can_mint_tokens() {
     use base64::Engine as _;
     let directory = tempfile::tempdir().unwrap();
     let (file, secret) = (directory.path().join("access.toml"), directory.path().join("secret"));
@@ -263,7 +263,7 @@ fn tokens_are_minted_by_both_kinds_of_keys() {
 }
 
 #[test]
-fn a_server_key_signs_no_tokens() {
+fn a_server_key_cannot_sign_tokens() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("backend.key");
     fs::write(&file, run(&["key", "backend"]).stdout).unwrap();

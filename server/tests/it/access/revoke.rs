@@ -28,7 +28,7 @@ fn revoke(server: &Server, user: &str, body: &str) -> Answer {
 }
 
 #[test]
-fn tokens_from_before_a_revocation_are_refused_and_those_from_after_are_not() {
+fn tokens_issued_before_a_revocation_are_refused_and_later_ones_accepted() {
     let server = Server::guarded(EngineConfig::default(), access());
     let (old, without_iat) = (tokens::made("ann", 60.0, 600.0), tokens::token("ann"));
     for token in [&old, &without_iat] {
@@ -48,7 +48,7 @@ fn tokens_from_before_a_revocation_are_refused_and_those_from_after_are_not() {
 }
 
 #[test]
-fn a_token_that_says_it_was_made_later_than_now_does_not_survive_a_revocation() {
+fn a_token_issued_in_the_future_does_not_survive_a_revocation() {
     let server = Server::guarded(EngineConfig::default(), access());
     let of_2100 = tokens::signed(&json!({"sub": "ann", "iat": 4_102_444_800_i64, "exp": 4_102_444_900_i64}), &SECRET);
     let refused_before = feed(&server, "ann", &of_2100);
@@ -69,7 +69,7 @@ fn a_token_that_says_it_was_made_later_than_now_does_not_survive_a_revocation() 
 }
 
 #[test]
-fn the_latest_instant_counts_and_none_far_ahead_is_taken() {
+fn the_latest_revocation_time_applies_and_times_far_ahead_are_refused() {
     let server = Server::guarded(EngineConfig::default(), access());
     let not_before = |answer: &Answer| answer.json()["not_before"].as_str().unwrap().to_owned();
     let first = revoke(&server, "ann", r#"{"not_before":"2020-01-01T00:00:00Z"}"#);
@@ -96,7 +96,7 @@ fn the_latest_instant_counts_and_none_far_ahead_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_it_is_not_known_what_was_revoked_no_user_is_let_in() {
+async fn user_tokens_are_refused_until_revocations_are_recovered() {
     let engine = Engine::start(EngineConfig::default());
     let user = SourceId::new("ann").unwrap();
     engine.revoke_tokens(user, SystemClock.now(), None).await.unwrap();
@@ -117,7 +117,7 @@ async fn while_it_is_not_known_what_was_revoked_no_user_is_let_in() {
 }
 
 #[test]
-fn a_revocation_outlives_the_process_by_the_journal_and_by_a_snapshot() {
+fn a_revocation_survives_a_restart_from_journal_and_from_snapshot() {
     let directory = tempfile::tempdir().unwrap();
     let (file, data) = (directory.path().join("access.toml"), directory.path().join("data"));
     std::fs::write(&file, tokens::file()).unwrap();

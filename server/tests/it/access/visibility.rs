@@ -195,7 +195,7 @@ const ROWS: &[Row] = &[
 ];
 
 #[test]
-fn who_sees_what_by_which_way_is_as_the_table_has_it() {
+fn each_path_shows_each_caller_the_posts_in_the_table() {
     for row in ROWS {
         let (world, ann) = (World::new(), tokens::token("ann"));
         for (method, path) in row.requests {
@@ -225,7 +225,7 @@ fn who_sees_what_by_which_way_is_as_the_table_has_it() {
 }
 
 #[test]
-fn what_is_hidden_or_deleted_is_to_a_user_as_if_it_never_was() {
+fn hidden_and_deleted_posts_look_unknown_to_users() {
     let (world, ann) = (World::new(), tokens::token("ann"));
     for id in ALL[..5].iter().chain([&REPLY]) {
         world.by_server("PATCH", &format!("/v1/posts/{id}"), Some(&json!({"hidden": true})));
@@ -249,7 +249,7 @@ fn what_is_hidden_or_deleted_is_to_a_user_as_if_it_never_was() {
 const REPOST: &str = "22";
 
 #[test]
-fn who_reposts_a_repost_that_is_not_to_be_seen_does_not_learn_what_it_repeats() {
+fn reposting_an_invisible_repost_does_not_reveal_its_original() {
     let hidden = |id: &str| ("PATCH".to_owned(), format!("/v1/posts/{id}"), Some(json!({"hidden": true})));
     let block = |by: &str, of: &str| ("PUT".to_owned(), format!("/v1/users/{by}/blocks/{of}"), None);
     let deleted = |id: &str| ("DELETE".to_owned(), format!("/v1/posts/{id}"), None);
@@ -291,7 +291,7 @@ fn who_reposts_a_repost_that_is_not_to_be_seen_does_not_learn_what_it_repeats() 
 }
 
 #[test]
-fn a_token_takes_no_ids_and_finds_none_unless_the_servers_owner_lets_it_choose() {
+fn tokens_can_neither_choose_nor_probe_ids_unless_configured() {
     let post = |id: &str| json!({"author": "ann", "id": id, "body": 1});
     let external = |id: &str| json!({"author": "ann", "external_id": id, "body": 1});
     let world = World::new();
@@ -318,7 +318,7 @@ fn a_token_takes_no_ids_and_finds_none_unless_the_servers_owner_lets_it_choose()
 }
 
 #[test]
-fn what_a_source_costs_is_told_to_nobody_but_itself_and_the_server() {
+fn only_the_source_and_server_keys_see_the_cost_of_a_source() {
     let world = World::new();
     world.publish(&json!({"author": "ann", "id": "45", "body": 0}));
     let cost = |credential: &str, reader: &str, id: &str| {

@@ -56,7 +56,7 @@ fn cut(file: &Path) {
 }
 
 #[test]
-fn a_damaged_manifest_is_named_and_the_other_backups_are_restored() {
+fn a_damaged_manifest_is_named_and_other_backups_can_be_restored() {
     run(async {
         let mut two = Two::new().await;
         let objects = two.place.objects("objects");
@@ -90,7 +90,7 @@ fn a_damaged_manifest_is_named_and_the_other_backups_are_restored() {
 }
 
 #[test]
-fn another_backup_is_chosen_by_its_name_if_the_newest_one_is_damaged() {
+fn an_older_backup_can_be_chosen_by_name_if_the_newest_is_damaged() {
     run(async {
         let two = Two::new().await;
         let snapshot = two.snapshot();

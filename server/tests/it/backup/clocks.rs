@@ -22,7 +22,7 @@ impl Clock for Fast {
 }
 
 #[test]
-fn the_newest_backup_is_the_one_with_the_last_record_although_an_earlier_node_had_a_fast_clock() {
+fn the_newest_backup_has_the_last_record_even_if_an_earlier_clock_was_fast() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
         let a = start_with(Arc::new(Fast), &log, "a", &place.path("a"), &NoPeers).unwrap();

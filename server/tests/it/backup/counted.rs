@@ -17,7 +17,7 @@ use super::*;
 use testkit::world::id;
 
 #[test]
-fn events_that_a_replaced_node_has_written_too_late_are_no_events_of_a_backup() {
+fn late_events_of_a_replaced_node_are_not_backed_up() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
         let node = start_with(Arc::new(SystemClock), &log, "a", &place.data(), &NoPeers).unwrap();
@@ -82,7 +82,7 @@ impl ReadLog for Silent {
 }
 
 #[test]
-fn a_log_that_does_not_answer_fails_a_run_and_the_next_one_continues_the_backup() {
+fn an_unavailable_log_fails_a_run_and_the_next_run_continues_the_backup() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
         let node = start_with(Arc::new(SystemClock), &log, "a", &place.data(), &NoPeers).unwrap();
@@ -101,7 +101,7 @@ fn a_log_that_does_not_answer_fails_a_run_and_the_next_one_continues_the_backup(
 }
 
 #[test]
-fn a_node_takes_an_older_backup_if_the_newest_one_has_lost_its_snapshot() {
+fn a_node_uses_an_older_backup_if_the_newest_one_lost_its_snapshot() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
         let node = start_with(Arc::new(SystemClock), &log, "a", &place.data(), &NoPeers).unwrap();

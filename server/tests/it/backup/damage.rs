@@ -49,7 +49,7 @@ fn refused(place: &Place, ran: &Ran, named: &[&str]) {
 }
 
 #[test]
-fn a_missing_or_changed_object_is_named_and_nothing_is_restored() {
+fn a_missing_or_changed_object_is_named_and_the_restore_fails() {
     run(async {
         let place = Place::new();
         let town = backed_up(&place).await;
@@ -72,7 +72,7 @@ fn a_missing_or_changed_object_is_named_and_nothing_is_restored() {
             refused(
                 &place,
                 &changed(&|bytes| bytes.truncate(middle)),
-                &[name, &format!("it has {middle} bytes in place of")],
+                &[name, &format!("it has {middle} bytes instead of")],
             );
             refused(&place, &changed(&|bytes| bytes.push(0)), &[name, "is damaged: it has"]);
             fs::remove_file(&object).unwrap();
@@ -109,7 +109,7 @@ fn a_missing_or_changed_object_is_named_and_nothing_is_restored() {
 }
 
 #[test]
-fn only_an_empty_directory_is_restored_into() {
+fn a_restore_needs_an_empty_directory() {
     run(async {
         let place = Place::new();
         let town = backed_up(&place).await;
@@ -134,7 +134,7 @@ fn only_an_empty_directory_is_restored_into() {
 }
 
 #[test]
-fn a_place_of_another_data_directory_or_another_server_is_left_alone() {
+fn a_store_of_another_data_directory_or_server_is_not_changed() {
     run(async {
         let place = Place::new();
         let mut town = backed_up(&place).await;
@@ -161,7 +161,7 @@ fn a_place_of_another_data_directory_or_another_server_is_left_alone() {
 }
 
 #[test]
-fn what_an_interrupted_run_left_is_removed_and_lost_parts_are_stored_again() {
+fn leftovers_of_an_interrupted_run_are_removed_and_lost_parts_stored_again() {
     run(async {
         let place = Place::new();
         let town = backed_up(&place).await;

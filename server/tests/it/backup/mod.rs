@@ -223,7 +223,7 @@ fn every_moment_is_restored_from_many_backups() {
 }
 
 #[test]
-fn what_no_backup_has_is_refused_and_what_it_has_is_named() {
+fn times_and_events_outside_the_backups_are_refused_with_the_available_range() {
     run(async {
         let place = Place::new();
         let mut town = Town::new(open(&place.data()));
@@ -254,7 +254,7 @@ fn what_no_backup_has_is_refused_and_what_it_has_is_named() {
 }
 
 #[test]
-fn a_time_is_restored_with_everything_that_was_written_until_then() {
+fn restoring_a_time_includes_everything_written_before_it() {
     run(async {
         let place = Place::new();
         let mut town = Town::new(open(&place.data()));
@@ -281,7 +281,7 @@ fn a_time_is_restored_with_everything_that_was_written_until_then() {
 }
 
 #[test]
-fn a_restored_directory_continues_beside_the_history_that_it_left() {
+fn a_restored_directory_continues_with_its_own_history() {
     run(async {
         let place = Place::new();
         let mut town = Town::new(open(&place.data()));
@@ -363,7 +363,7 @@ fn a_restart_continues_the_backup() {
 }
 
 #[test]
-fn old_backups_and_what_only_they_need_are_removed() {
+fn old_backups_and_their_unshared_objects_are_removed() {
     run(async {
         let place = Place::new();
         let mut town = Town::new(open(&place.data()));
@@ -388,7 +388,7 @@ fn old_backups_and_what_only_they_need_are_removed() {
 }
 
 #[test]
-fn the_data_of_an_erased_user_leaves_the_store_with_the_last_backup_from_before() {
+fn data_of_an_erased_user_leaves_the_store_with_the_last_older_backup() {
     run(async {
         let place = Place::new();
         let mut town = Town::new(open(&place.data()));
@@ -412,7 +412,7 @@ fn the_data_of_an_erased_user_leaves_the_store_with_the_last_backup_from_before(
 }
 
 #[test]
-fn a_run_that_is_stopped_leaves_the_store_as_it_was() {
+fn a_stopped_run_leaves_the_store_unchanged() {
     run(async {
         let place = Place::new();
         let mut town = Town::new(open(&place.data()));

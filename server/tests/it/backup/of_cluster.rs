@@ -253,7 +253,7 @@ impl ReadLog for Held {
 }
 
 #[test]
-fn only_the_node_that_takes_writes_copies_and_one_that_was_replaced_in_the_middle_of_a_run_does_no_harm() {
+fn only_the_sequencer_backs_up_and_a_node_replaced_during_a_run_is_harmless() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
         let a = start(&log, "a", &place.path("a"), &NoPeers).unwrap();
@@ -325,7 +325,7 @@ fn only_the_node_that_takes_writes_copies_and_one_that_was_replaced_in_the_middl
 
 #[test]
 #[ignore = "listens for other nodes for 15 s"]
-fn a_node_starts_from_the_store_when_the_log_has_lost_its_beginning_and_no_other_node_lives() {
+fn a_node_starts_from_the_store_when_the_log_is_truncated_and_no_node_runs() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
         let node = start(&log, "a", &place.data(), &NoPeers).unwrap();
@@ -365,7 +365,7 @@ fn a_node_starts_from_the_store_when_the_log_has_lost_its_beginning_and_no_other
 }
 
 #[test]
-fn a_new_cluster_begins_with_the_state_of_one_whose_log_is_lost_and_no_node_of_it_begins_from_nothing() {
+fn a_new_cluster_starts_from_the_backup_of_a_cluster_whose_log_is_lost() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
         let node = start(&log, "a", &place.data(), &NoPeers).unwrap();
@@ -419,7 +419,7 @@ fn a_new_cluster_begins_with_the_state_of_one_whose_log_is_lost_and_no_node_of_i
 }
 
 #[test]
-fn a_backup_is_begun_after_an_erasure_and_a_restore_to_a_record_before_names_the_user() {
+fn a_backup_begins_after_an_erasure_and_earlier_restores_name_the_user() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
         let node = start(&log, "a", &place.data(), &NoPeers).unwrap();
@@ -451,7 +451,7 @@ fn a_backup_is_begun_after_an_erasure_and_a_restore_to_a_record_before_names_the
 }
 
 #[test]
-fn a_snapshot_that_needs_records_is_no_state_to_begin_with() {
+fn a_snapshot_that_needs_log_records_cannot_start_a_cluster() {
     let first = first_record(ClusterId(5), &Content::Founded { partitions: 16, archive: false });
     let followed = LogCheckpoint::founded(&first).unwrap();
     let header = SnapshotHeader { sequence: Sequence(1), taken_at: UnixMicros(0) };

@@ -51,7 +51,7 @@ fn wait_for_backup(program: &Program) {
 
 #[test]
 #[ignore = "takes 4 s until the program has made its backups"]
-fn p2_a_server_that_is_killed_is_restored_elsewhere_as_it_was_in_the_end_and_at_a_time_before() {
+fn p2_a_killed_server_is_restored_elsewhere_to_its_last_or_an_earlier_state() {
     let place = Place::new();
     let to = format!("file://{}", place.store().display());
     let flags = ["--backup-to", &to, "--backup-every", "300ms", "--outbox-posts", "5"];
@@ -85,7 +85,7 @@ fn p2_a_server_that_is_killed_is_restored_elsewhere_as_it_was_in_the_end_and_at_
 }
 
 #[test]
-fn a_server_that_has_data_serves_without_its_store_and_backs_up_as_soon_as_it_can() {
+fn a_server_with_data_starts_without_its_store_and_backs_up_when_it_returns() {
     let place = Place::new();
     let program = Program::start(&place.data(), &[]);
     publish(&program, 0);
@@ -130,7 +130,7 @@ fn a_server_without_data_does_not_start_without_its_store() {
 }
 
 #[test]
-fn a_server_that_lost_its_data_does_not_start_beside_its_backups_until_they_are_restored() {
+fn a_server_that_lost_its_data_does_not_start_until_its_backup_is_restored() {
     let place = Place::new();
     let to = format!("file://{}", place.store().display());
     let flags = ["--backup-to", &to, "--backup-every", "300ms"];

@@ -24,7 +24,7 @@ async fn now_alone() -> UnixMicros {
 }
 
 #[test]
-fn deletes_after_a_time_are_left_out_and_named_whatever_follows_them() {
+fn deletes_after_the_restored_time_are_omitted_and_named() {
     for (deletes, is_followed) in [(3, true), (3, false), (1, true), (0, true)] {
         run(async move {
             let place = Place::new();
@@ -64,7 +64,7 @@ fn deletes_after_a_time_are_left_out_and_named_whatever_follows_them() {
 }
 
 #[test]
-fn a_backup_that_was_begun_after_the_time_is_taken_only_if_there_is_no_older_one() {
+fn a_backup_begun_after_the_time_is_used_only_if_no_older_one_exists() {
     run(async {
         let place = Place::new();
         let mut town = Town::new(open(&place.data()));

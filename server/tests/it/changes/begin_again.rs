@@ -106,7 +106,7 @@ fn write(server: &Server, is_over: &AtomicBool, seed: u64) {
 }
 
 #[test]
-fn a_copy_that_is_read_while_others_write_is_exact_after_the_changes_since() {
+fn a_copy_read_during_writes_is_exact_after_applying_later_changes() {
     let server = with(EngineConfig { changes_retention_bytes: 1 << 30, ..EngineConfig::default() });
     let is_over = AtomicBool::new(false);
     let (place, mut copy) = thread::scope(|scope| {
@@ -143,7 +143,7 @@ fn a_copy_that_is_read_while_others_write_is_exact_after_the_changes_since() {
 }
 
 #[test]
-fn the_first_page_of_users_has_everybody_who_was_there_when_it_was_asked_for() {
+fn the_first_page_of_users_includes_every_user_who_exists_at_that_time() {
     let server = server();
     for user in USERS {
         assert_eq!(server.json("PUT", &format!("/v1/users/{user}/following/zed"), &json!({})).status, 201);

@@ -82,7 +82,7 @@ fn of_type<'a>(events: &'a [Value], wanted: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn a_consumer_that_is_a_little_behind_goes_on_across_an_erasure_and_learns_of_it() {
+fn a_consumer_slightly_behind_continues_across_an_erasure_and_receives_it() {
     let directory = tempfile::tempdir().unwrap();
     let (server, clock) = with_grace(directory.path(), GRACE);
     published(&server, ZOE, &json!(MARKER));
@@ -115,7 +115,7 @@ fn a_consumer_that_is_a_little_behind_goes_on_across_an_erasure_and_learns_of_it
 }
 
 #[test]
-fn an_erasure_soon_after_a_start_expects_consumers_back_and_waits_no_more_where_none_come() {
+fn an_erasure_after_a_start_waits_a_limited_time_for_returning_consumers() {
     let directory = tempfile::tempdir().unwrap();
     let (server, clock) = with_grace(directory.path(), GRACE);
     published(&server, ZOE, &json!(MARKER));
@@ -131,7 +131,7 @@ fn an_erasure_soon_after_a_start_expects_consumers_back_and_waits_no_more_where_
 }
 
 #[test]
-fn a_registered_consumer_takes_the_grace_time_from_no_other() {
+fn a_registered_consumer_does_not_shorten_the_grace_time_of_others() {
     let directory = tempfile::tempdir().unwrap();
     let (server, clock) = with_grace(directory.path(), GRACE);
     published(&server, ZOE, &json!(MARKER));
@@ -150,7 +150,7 @@ fn a_registered_consumer_takes_the_grace_time_from_no_other() {
 }
 
 #[test]
-fn an_erasure_that_waits_for_consumers_does_not_hold_up_the_end_of_the_server() {
+fn an_erasure_that_waits_for_consumers_does_not_delay_shutdown() {
     let directory = tempfile::tempdir().unwrap();
     let (server, _clock) = with_grace(directory.path(), GRACE);
     published(&server, ZOE, &json!(MARKER));
@@ -167,7 +167,7 @@ fn an_erasure_that_waits_for_consumers_does_not_hold_up_the_end_of_the_server() 
 }
 
 #[test]
-fn a_consumer_goes_on_though_the_server_is_killed_while_an_erasure_waits_for_it() {
+fn a_consumer_continues_after_a_kill_while_an_erasure_waits_for_it() {
     let directory = tempfile::tempdir().unwrap();
     let start = |grace| Program::start(directory.path(), &["--erasure-grace", grace]);
     let publish = |program: &Program, author: &str, body: &str| {

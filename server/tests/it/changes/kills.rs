@@ -228,14 +228,14 @@ fn kill_in_a_loop(prunes: bool) -> (u64, u64) {
 }
 
 #[test]
-fn every_acknowledged_event_is_seen_in_order_though_server_and_consumer_are_killed() {
+fn every_acknowledged_event_is_seen_in_order_despite_kills() {
     let (again, gone) = kill_in_a_loop(false);
     assert!(again > 0, "a consumer that was never set back proves nothing");
     assert_eq!(gone, 0, "the journal has everything");
 }
 
 #[test]
-fn what_is_not_seen_was_gone_and_the_consumer_was_told() {
+fn a_consumer_misses_only_events_that_were_reported_as_gone() {
     let (_, gone) = kill_in_a_loop(true);
     assert!(gone > 0, "a consumer that was always fast enough proves nothing");
 }

@@ -45,7 +45,7 @@ fn has_missed(reader: &str, post: &str, via: &[&str]) -> (String, String, String
 }
 
 #[test]
-fn only_who_sleeps_and_wants_to_know_and_would_find_the_post_in_the_feed_has_missed_it() {
+fn only_sleeping_subscribed_readers_whose_feed_has_the_post_missed_it() {
     for celebrity in [above(1), above(1_000)] {
         let server = with(EngineConfig { celebrity, ..EngineConfig::default() });
         for reader in ["ann", "awake", "muting", "quiet", "undecided"] {
@@ -84,7 +84,7 @@ fn only_who_sleeps_and_wants_to_know_and_would_find_the_post_in_the_feed_has_mis
 }
 
 #[test]
-fn who_wants_to_know_is_known_after_a_restart_and_the_feed_is_the_same_with_or_without() {
+fn notification_settings_survive_a_restart_and_do_not_change_the_feed() {
     let directory = tempfile::tempdir().unwrap();
     let server = on_directory(directory.path());
     for reader in ["ann", "cas", "dan"] {
@@ -127,7 +127,7 @@ fn named(messages: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_consumer_that_stores_only_sequences_gets_the_readers_of_a_post_again() {
+fn a_consumer_that_stores_only_sequences_receives_the_readers_of_a_post_again() {
     let server = server();
     let readers = many_readers(&server, 50);
     let before = lines(&server, 0, 10_000, "").last().unwrap()["sequence"].as_u64().unwrap();
@@ -191,7 +191,7 @@ fn a_consumer_that_is_cut_off_after_some_readers_reaches_the_last_reader_of_each
 }
 
 #[test]
-fn a_place_within_a_post_is_the_same_after_a_restart_that_knows_readers_in_another_order() {
+fn a_place_within_a_post_is_independent_of_the_order_of_readers_in_memory() {
     let directory = tempfile::tempdir().unwrap();
     let server = on_directory(directory.path());
     let readers = many_readers(&server, 30);
@@ -217,7 +217,7 @@ fn a_place_within_a_post_is_the_same_after_a_restart_that_knows_readers_in_anoth
 }
 
 #[test]
-fn p4_changes_come_in_order_with_who_has_missed_a_post_and_are_resumed_after_a_restart() {
+fn p4_changes_arrive_in_order_with_missed_readers_and_resume_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let server = on_directory(directory.path());
     follow(&server, "ann", "bob");
@@ -245,7 +245,7 @@ fn p4_changes_come_in_order_with_who_has_missed_a_post_and_are_resumed_after_a_r
 
 #[test]
 #[ignore = "needs python3"]
-fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() {
+fn the_example_webhook_sender_retries_missed_posts_until_accepted() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/webhook.py");
     let server = server();
     follow(&server, "ann", "bob");
@@ -291,7 +291,7 @@ fn the_webhook_sender_of_the_examples_posts_what_was_missed_until_it_is_taken() 
 }
 
 #[test]
-fn who_watched_for_longer_than_the_active_window_has_missed_nothing_of_that_time() {
+fn a_reader_who_watches_longer_than_the_active_window_misses_nothing() {
     let (window, clock) = (Duration::from_millis(80), Arc::new(ManualClock::new(SystemClock.now())));
     let (shards, live_history_ttl) = (some(1), Duration::from_millis(1));
     let config = EngineConfig { shards, active_window: window, live_history_ttl, ..EngineConfig::default() };
@@ -317,7 +317,7 @@ fn who_watched_for_longer_than_the_active_window_has_missed_nothing_of_that_time
 }
 
 #[test]
-fn who_only_asks_for_the_number_of_unread_entries_sleeps_on_and_has_missed_what_comes() {
+fn reading_the_unread_count_does_not_wake_a_reader() {
     let server = with(EngineConfig::default());
     follow(&server, "ann", "bob");
     notify(&server, "ann", true);
@@ -344,7 +344,7 @@ fn who_only_asks_for_the_number_of_unread_entries_sleeps_on_and_has_missed_what_
 }
 
 #[test]
-fn what_reaches_a_sleeping_reader_by_a_kept_source_or_an_earlier_repost_is_missed_too_also_after_a_restart() {
+fn posts_by_kept_sources_and_earlier_reposts_count_as_missed_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let server = on_directory(directory.path());
     for (reader, source) in [("keeps", "bob"), ("reposts", "cas"), ("left", "bob")] {

@@ -123,7 +123,7 @@ fn short(event: &Value) -> String {
 }
 
 #[test]
-fn a_consumer_that_closes_its_sending_side_gets_all_the_lines_it_has_asked_for() {
+fn a_consumer_that_closes_its_sending_side_receives_all_requested_lines() {
     const POSTS: u64 = 100;
     let server = server();
     for nth in 0..POSTS {
@@ -139,7 +139,7 @@ fn a_consumer_that_closes_its_sending_side_gets_all_the_lines_it_has_asked_for()
 }
 
 #[test]
-fn a_consumer_of_events_that_closes_its_sending_side_is_not_kept_even_if_it_wants_only_some() {
+fn an_event_stream_ends_when_its_consumer_closes_the_sending_side() {
     let server = server();
     published(&server, "bob", &json!("one"));
     for limit in ["", "&limit=100"] {
@@ -154,7 +154,7 @@ fn a_consumer_of_events_that_closes_its_sending_side_is_not_kept_even_if_it_want
 }
 
 #[test]
-fn a_stream_has_all_that_eight_writers_were_answered_in_their_order() {
+fn a_stream_has_all_acknowledged_events_of_eight_writers_in_order() {
     const WRITERS: usize = 8;
     let server = server();
     let mut consumer = Consumer::open(server.address(), "/v1/changes?after=0", None);
@@ -190,7 +190,7 @@ fn a_stream_has_all_that_eight_writers_were_answered_in_their_order() {
 }
 
 #[test]
-fn a_post_is_in_the_stream_as_it_is_answered_and_in_one_line() {
+fn a_post_in_the_stream_equals_the_response_and_takes_one_line() {
     let server = server();
     let sent = "{\"author\":\"bob\",\"body\":{\"a\":\n\r\n [1,\n2]},\"tags\":[\"rust\"],\"topic\":\"42\"}";
     let answer = server.send("POST", "/v1/posts", Some("application/json"), sent);
@@ -202,7 +202,7 @@ fn a_post_is_in_the_stream_as_it_is_answered_and_in_one_line() {
 }
 
 #[test]
-fn a_stream_of_some_types_has_only_these_and_still_says_how_far_it_is() {
+fn a_filtered_stream_has_only_the_requested_types_and_reports_its_position() {
     let server = server();
     let id = published(&server, "bob", &json!(1));
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
@@ -228,7 +228,7 @@ fn a_stream_of_some_types_has_only_these_and_still_says_how_far_it_is() {
 }
 
 #[test]
-fn lines_say_how_far_they_are_while_nothing_of_what_is_wanted_comes() {
+fn a_filtered_stream_reports_its_position_while_nothing_matches() {
     let heartbeat = Duration::from_millis(1);
     let server = with(EngineConfig { live_heartbeat: heartbeat, ..EngineConfig::default() });
     for batch in 0..5 {
@@ -249,7 +249,7 @@ fn lines_say_how_far_they_are_while_nothing_of_what_is_wanted_comes() {
 }
 
 #[test]
-fn a_stream_without_a_place_begins_now_and_is_resumed_by_the_id_of_its_last_event() {
+fn a_stream_without_a_place_begins_now_and_resumes_by_last_event_id() {
     let directory = tempfile::tempdir().unwrap();
     let server = on_directory(directory.path());
     published(&server, "bob", &json!("before"));

@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::three_nodes;
 
 #[test]
-fn every_node_has_the_same_changes_and_names_those_of_its_own_readers_who_have_missed_a_post() {
+fn every_node_has_the_same_changes_and_names_its_own_readers_who_missed_a_post() {
     let (config, access) = (EngineConfig::default(), Arc::new(Access::default()));
     let (mut servers, mut views) = (Vec::new(), Vec::new());
     for three_nodes::Node { engine, state, listener, view, .. } in three_nodes::join(&config, &access) {

@@ -13,7 +13,7 @@ use super::{lines, published, server, stored};
 use crate::server::Server;
 
 #[test]
-fn a_request_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
+fn an_invalid_request_is_refused_by_its_wrong_parameter() {
     let server = server();
     published(&server, "bob", &json!(1));
     for (query, code, field) in [
@@ -48,7 +48,10 @@ fn a_request_that_is_wrong_is_refused_by_what_is_wrong_in_it() {
     }
     assert_eq!(server.get("/v1/changes?after=2").json()["newest"], 1);
     let unknown = server.get("/v1/changes?types=likes").json()["detail"].clone();
-    assert!(unknown.as_str().unwrap().contains("\"likes\" is no type of event; there are published,"), "{unknown}");
+    assert!(
+        unknown.as_str().unwrap().contains("\"likes\" is not a type of event; the types are published,"),
+        "{unknown}"
+    );
     assert_eq!(server.get("/v1/changes?after=1&limit=100000").status, 200);
     let long = format!("1-{}", "a".repeat(129));
     for place in ["x", "-1", "-", "1-", "-ann", "1-a b", "1-..", "x-ann", "1-\u{e4}", "1 -ann", &long] {
@@ -83,7 +86,7 @@ fn an_engine_in_memory_has_no_changes() {
 }
 
 #[test]
-fn what_the_journal_does_not_have_any_more_is_gone_and_the_oldest_place_is_named() {
+fn removed_events_are_answered_with_gone_and_the_oldest_place() {
     let journal = JournalOptions { segment_bytes: 500, ..JournalOptions::default() };
     let server = stored(EngineConfig::default(), &StorageConfig { journal, ..StorageConfig::default() });
     for nth in 0..30 {
@@ -107,7 +110,7 @@ fn what_the_journal_does_not_have_any_more_is_gone_and_the_oldest_place_is_named
 }
 
 #[test]
-fn an_erased_user_is_named_until_the_journal_forgets_and_not_after() {
+fn an_erased_user_is_named_only_until_the_journal_is_truncated() {
     const ZOE: &str = "zoe-4f1c9a77";
     let directory = tempfile::tempdir().unwrap();
     // The erasure waits for the consumer, which has to learn of it.
@@ -141,7 +144,7 @@ fn an_erased_user_is_named_until_the_journal_forgets_and_not_after() {
 }
 
 #[test]
-fn so_many_streams_are_open_and_another_is_refused_until_one_ends() {
+fn a_stream_above_the_limit_is_refused_until_one_ends() {
     let server = server();
     let mut streams: Vec<Consumer> =
         (0..16).map(|_| Consumer::open(server.address(), "/v1/changes?after=0", None)).collect();

@@ -68,7 +68,7 @@ fn oldest(server: &Server) -> u64 {
 }
 
 #[test]
-fn segments_stay_for_the_time_of_the_retention_and_are_removed_after_it() {
+fn segments_are_kept_for_the_retention_time_and_then_removed() {
     let (server, clock, _) = server(|config| config.changes_retention = HOUR);
     outgrow(&server, "bob");
     clock.advance(HOUR - Duration::from_secs(1));
@@ -87,7 +87,7 @@ fn segments_stay_for_the_time_of_the_retention_and_are_removed_after_it() {
 }
 
 #[test]
-fn without_a_retention_and_consumers_nothing_stays() {
+fn without_retention_and_consumers_no_segments_are_kept() {
     let (server, _, files) = server(|_| {});
     outgrow(&server, "bob");
     assert!(oldest(&server) > 10);
@@ -95,7 +95,7 @@ fn without_a_retention_and_consumers_nothing_stays() {
 }
 
 #[test]
-fn a_registered_consumer_keeps_what_it_has_not_processed_and_nothing_else() {
+fn a_registered_consumer_retains_only_unprocessed_events() {
     let (server, _, _) = server(|_| {});
     let begun = set(&server, "search", &json!({}));
     assert_eq!((begun.status, begun.json()), (200, json!({"name": "search", "sequence": 0, "behind": 0})));
@@ -135,7 +135,7 @@ fn a_registered_consumer_keeps_what_it_has_not_processed_and_nothing_else() {
 }
 
 #[test]
-fn a_consumer_that_never_comes_back_holds_no_more_than_the_limit() {
+fn a_consumer_that_never_returns_retains_at_most_the_limit() {
     const LIMIT: u64 = 3_000;
     let (server, _, files) = server(|config| config.changes_retention_bytes = LIMIT);
     assert_eq!(set(&server, "gone", &json!({})).status, 200);
@@ -151,7 +151,7 @@ fn a_consumer_that_never_comes_back_holds_no_more_than_the_limit() {
 }
 
 #[test]
-fn what_is_no_position_of_a_consumer_is_refused_and_changes_nothing() {
+fn an_invalid_consumer_position_is_refused_and_changes_nothing() {
     let (server, _, _) = server(|_| {});
     published(&server, "bob", &json!(1));
     assert_eq!(set(&server, "search", &json!({"sequence": 1})).status, 200);
@@ -189,7 +189,7 @@ fn what_is_no_position_of_a_consumer_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn an_erasure_cuts_off_no_consumer_where_segments_are_retained() {
+fn an_erasure_disconnects_no_consumer_of_retained_segments() {
     let (server, clock, files) = server(|config| {
         config.changes_retention = HOUR;
         config.erasure_grace = HOUR;
@@ -225,7 +225,7 @@ fn an_erasure_cuts_off_no_consumer_where_segments_are_retained() {
 }
 
 #[test]
-fn without_a_data_directory_there_are_no_consumers() {
+fn consumers_need_a_data_directory() {
     let server = Server::start(EngineConfig::default());
     let refused = |answer: &Answer| answer.status == 409 && answer.json()["code"] == "no_data_directory";
     assert!(refused(&set(&server, "search", &json!({}))));
@@ -251,7 +251,7 @@ fn read_all(engine: &Engine, what: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_at_any_write_leaves_no_gap_in_what_consumers_read() {
+async fn a_crash_at_any_write_leaves_no_gap_in_retained_events() {
     let config = || EngineConfig { changes_retention: HOUR, ..EngineConfig::default() };
     let storage = || histories::storage(Durability::Always, 1_000);
     let open = |files: &dyn Fn() -> Arc<dyn Files>| {
@@ -372,7 +372,7 @@ async fn write(engine: &Engine, posts: &[PostId], random: &mut fastrand::Rng) ->
 }
 
 #[tokio::test]
-async fn a_consumer_knows_what_is_there_however_late_it_reads_and_whoever_was_erased_meanwhile() {
+async fn a_late_consumer_reconstructs_the_state_across_erasures() {
     for seed in 0..cases(30) {
         let random = &mut fastrand::Rng::with_seed(seed);
         let (engine, _, _) = engine(|config| config.changes_retention = HOUR);

@@ -40,7 +40,7 @@ fn stalled(server: &Server, path: &str) -> TcpStream {
 #[test]
 #[ignore = "takes 10 s until a consumer counts as slow"]
 #[allow(clippy::disallowed_methods, reason = "it is the pace of posts that is tested")]
-fn a_consumer_that_stops_reading_counts_as_slow_whoever_notices_it_first() {
+fn a_stalled_consumer_counts_as_slow_whether_server_or_kernel_detects_it() {
     let soon = Duration::from_secs(2);
     for (by, pace, pause_ms) in [
         // So slowly that the socket is full for two seconds before the server has nowhere to put another one.
@@ -69,7 +69,7 @@ fn a_consumer_that_stops_reading_counts_as_slow_whoever_notices_it_first() {
 
 #[test]
 #[ignore = "takes 6 s until a consumer counts as slow"]
-fn a_consumer_that_stops_reading_costs_a_piece_and_is_cut_off_and_others_are_not_concerned() {
+fn a_stalled_consumer_uses_little_memory_is_cut_off_and_delays_no_other() {
     const POSTS: usize = 400;
     let directory = tempfile::tempdir().unwrap();
     let engine = Engine::open_directory(EngineConfig::default(), directory.path()).unwrap();

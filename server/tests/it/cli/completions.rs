@@ -11,7 +11,7 @@ use testkit::test_servers;
 const COMMANDS: [&str; 9] = ["serve", "feed", "publish", "follow", "unfollow", "explain", "watch", "stats", "config"];
 
 #[test]
-fn every_command_has_its_page_and_is_completed() {
+fn every_command_has_a_manual_page_and_completions() {
     let directory = tempfile::tempdir().unwrap();
     let pages = directory.path().join("man1");
     let ran = |words: &[&str]| ran(program("").args(words));
@@ -34,7 +34,7 @@ fn every_command_has_its_page_and_is_completed() {
 
 #[test]
 #[ignore = "needs bash"]
-fn bash_completes_by_the_script() {
+fn bash_completes_with_the_generated_script() {
     let script = ran(program("").args(["completions", "bash"])).out;
     let ask = "\nCOMP_WORDS=(tidewire unf); COMP_CWORD=1; _tidewire tidewire unf tidewire; printf '%s\\n' \"${COMPREPLY[@]}\"\n";
     let mut bash = Command::new(test_servers::program("bash", "bash"));

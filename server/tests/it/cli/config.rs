@@ -31,7 +31,7 @@ fn value(settings: &[Value], name: &str) -> Value {
 }
 
 #[test]
-fn effective_settings_are_printed_with_where_they_come_from() {
+fn effective_settings_are_printed_with_their_origin() {
     let directory = tempfile::tempdir().unwrap();
     let file = "listen = \":9\"\ninbox-posts = 9\nstore-bytes-max = \"2GiB\"\nactive-window = \"90s\"\n";
     fs::write(directory.path().join("t.toml"), file).unwrap();
@@ -56,17 +56,17 @@ fn effective_settings_are_printed_with_where_they_come_from() {
 }
 
 #[test]
-fn a_variable_that_is_nearly_one_of_a_setting_is_named() {
+fn a_misspelled_variable_of_a_setting_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = program("");
     let command = command.current_dir(directory.path()).args(["config", "check"]).env("TIDEWIRE_LISTN", ":9");
     let ran = ran(command.env("TIDEWIRE_KEY", "of a client"));
-    let said = "warning: the variable TIDEWIRE_LISTN is no setting, and is ignored; the nearest is TIDEWIRE_LISTEN\nno errors\n";
+    let said = "warning: the variable TIDEWIRE_LISTN is not a setting, and is ignored; the nearest is TIDEWIRE_LISTEN\nno errors\n";
     assert_eq!((ran.code, ran.err.as_str()), (0, said));
 }
 
 #[test]
-fn a_setting_is_read_under_its_earlier_name_with_a_warning() {
+fn a_former_setting_name_is_accepted_with_a_warning() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("t.toml"), "live-linger = \"90s\"\nsnapshot-inboxes = \"resident\"\n").unwrap();
     let check = || {
@@ -94,7 +94,7 @@ fn a_setting_is_read_under_its_earlier_name_with_a_warning() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_and_the_exit_code_says_of_which_kind_it_is() {
+fn all_errors_are_reported_and_the_exit_code_names_their_kind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     fs::write(path.join("file"), "").unwrap();
@@ -113,10 +113,10 @@ fn all_that_is_wrong_is_said_and_the_exit_code_says_of_which_kind_it_is() {
         ("listen = \"0.0.0.0:8080\"", 2, &["--access FILE"]),
         ("tls-cert = \"file\"", 2, &["tls-key"]),
         ("access = \"missing\"\ntls-cert = \"gone\"\ntls-key = \"file\"", 1, &["missing", "gone"]),
-        ("data-dir = \"file\"", 1, &["data-dir", "no directory"]),
-        ("data-dir = \"file/below\"", 1, &["data-dir", "no directory"]),
+        ("data-dir = \"file\"", 1, &["data-dir", "not a directory"]),
+        ("data-dir = \"file/below\"", 1, &["data-dir", "not a directory"]),
         ("data-dir = \"new/below\"", 0, &[]),
-        ("data-dir = \"dangling\"", 1, &["link to nothing"]),
+        ("data-dir = \"dangling\"", 1, &["broken symbolic link"]),
     ] {
         file(text);
         let ran = check(path, &["--config", "t.toml"]);
@@ -165,7 +165,7 @@ fn a_directory_in_which_no_files_can_be_created_is_refused() {
 }
 
 #[test]
-fn a_directory_in_use_is_good_and_one_with_an_archive_of_another_is_not() {
+fn a_directory_in_use_passes_and_one_with_a_foreign_archive_fails() {
     let directory = tempfile::tempdir().unwrap();
     let (one, other) = (directory.path().join("one"), directory.path().join("other"));
     let open = |directory: &Path| {

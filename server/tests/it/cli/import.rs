@@ -50,7 +50,7 @@ fn wait_for(server: &Program, count: usize) {
 }
 
 #[test]
-fn an_import_that_stops_names_the_line_to_go_on_from_and_with_ids_can_be_repeated() {
+fn a_stopped_import_names_the_line_to_continue_from_and_can_be_repeated_with_ids() {
     for has_ids in [true, false] {
         let directory = tempfile::tempdir().unwrap();
         let server = Program::start(directory.path(), &["--durability", "always"]);
@@ -67,7 +67,7 @@ fn an_import_that_stops_names_the_line_to_go_on_from_and_with_ids_can_be_repeate
         stop(server);
         let (code, _, said) = finish(stopping, &line(3));
         // The empty line counts as well.
-        let place = "line 4 is the first that is not done, and line 4 the last that was sent; to go on, import again from line 4 on";
+        let place = "line 4 is the first line that is not imported, and line 4 the last that was sent; to continue, import again from line 4";
         assert!(code == Some(3) && said.contains("no answer from") && said.contains(place), "{code:?} {said}");
         assert!(said.contains("posts with an `id` or `external_id` are not published twice"), "{said}");
         let server = Program::start(directory.path(), &[]);
@@ -81,7 +81,7 @@ fn an_import_that_stops_names_the_line_to_go_on_from_and_with_ids_can_be_repeate
 }
 
 #[test]
-fn an_import_that_stops_still_names_the_lines_it_refused() {
+fn a_stopped_import_lists_the_refused_lines() {
     for is_json in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let server = Program::start(directory.path(), &[]);
@@ -121,7 +121,7 @@ fn posts_are_imported_with_a_key_of_the_server_and_own_posts_with_a_token() {
     }
     let foreign = format!("{own}{{\"author\":\"bob\",\"body\":3}}\n{own}");
     let ran = import(&token("ann"), &foreign);
-    let place = "; line 3 is the first that is not done";
+    let place = "; line 3 is the first line that is not imported";
     assert!(ran.code == 5 && ran.out.starts_with("stopped early: 2 posts created"), "{}{}", ran.out, ran.err);
     assert!(ran.err.contains("another author's") && ran.err.contains(place), "{}", ran.err);
 }

@@ -26,7 +26,7 @@ pub fn issue_of_authority(directory: &Path, name: &str, year: i32) {
 }
 
 /// What is said of such a certificate.
-const OF_AUTHORITY: &str = "certificate is one of an authority, as `openssl req -x509` makes it";
+const OF_AUTHORITY: &str = "a CA certificate, as `openssl req -x509` makes it";
 
 /// Makes `NAME.pem` and `NAME.key`.
 fn make(directory: &Path, name: &str, more: &[&str]) {
@@ -57,7 +57,7 @@ fn feed(server: &Server, host: &str, ca_file: Option<&Path>) -> Ran {
 
 #[test]
 #[ignore = "needs openssl"]
-fn the_certificate_that_openssl_makes_is_accepted_if_it_is_the_very_one() {
+fn a_certificate_made_by_openssl_is_accepted_only_if_it_is_in_the_ca_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let at = |name: &str| path.join(format!("{name}.pem"));
@@ -81,7 +81,7 @@ fn the_certificate_that_openssl_makes_is_accepted_if_it_is_the_very_one() {
         assert_eq!(ran.code == 0, accepted, "{shown} at {host} by {file:?}: {}", ran.err);
         assert!(accepted || ran.code == 3 && ran.err.contains("certificate"), "{shown} by {file:?}: {}", ran.err);
         let advice = match file {
-            None => OF_AUTHORITY.to_owned() + ": --ca-file names a file with it\n",
+            None => OF_AUTHORITY.to_owned() + ": pass it with --ca-file\n",
             Some(file) => format!("{OF_AUTHORITY}, and not in {}: add it to this file", at(file).display()),
         };
         let is_other = file != Some(shown);
@@ -99,7 +99,7 @@ fn the_certificate_that_openssl_makes_is_accepted_if_it_is_the_very_one() {
 }
 
 #[test]
-fn an_expired_certificate_is_refused_also_if_it_is_the_very_one() {
+fn an_expired_certificate_is_refused_even_if_it_is_in_the_ca_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     for (year, accepted) in [(2020, false), (2999, true)] {

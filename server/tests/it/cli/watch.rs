@@ -60,7 +60,7 @@ fn lines_of(out: ChildStdout) -> Receiver<String> {
 }
 
 #[test]
-fn changes_are_printed_as_they_happen_until_a_signal_ends_it_well() {
+fn changes_are_printed_live_until_an_interrupt_exits_with_success() {
     let server = server();
     good(&server, &["follow", "ann", "bob"]);
     let watching = Watching::start(&server, &["ann", "--json"]);
@@ -75,7 +75,7 @@ fn changes_are_printed_as_they_happen_until_a_signal_ends_it_well() {
 }
 
 #[test]
-fn people_see_entries_and_it_ends_after_as_many_as_were_wanted() {
+fn watch_prints_entries_as_text_and_ends_after_the_requested_count() {
     let server = server();
     good(&server, &["follow", "ann", "bob"]);
     let watching = Watching::start(&server, &["ann", "--count", "2"]);
@@ -91,7 +91,7 @@ fn people_see_entries_and_it_ends_after_as_many_as_were_wanted() {
 }
 
 #[test]
-fn after_its_connection_ended_it_goes_on_where_it_was() {
+fn watch_resumes_after_a_lost_connection() {
     // The engine stays, and its server goes away and comes back at the same address, so that nothing is lost in between.
     let engine = Engine::start(EngineConfig::default());
     let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -132,15 +132,20 @@ pub(super) fn scripted(answers: Vec<String>) -> String {
 }
 
 #[test]
-fn a_stream_that_is_none_or_does_not_begin_is_given_up() {
+fn watch_fails_if_the_response_is_not_an_event_stream_or_does_not_begin() {
     const STREAM: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
     const HELLO: &str = "data: {\"type\":\"hello\",\"recovered\":false}\nid: 1:1\n\n";
     const STALE: &str = "data: {\"type\":\"stale\"}\n\n";
     let busy = "HTTP/1.1 503 x\r\nRetry-After: 0\r\nConnection: close\r\nContent-Length: 37\r\n\r\n{\"code\":\"overloaded\",\"detail\":\"full\"}";
     let endless = format!("{STREAM}{HELLO}{}", "data: 12345678\n".repeat(700_000));
     for (answers, timeout, code, said) in [
-        (vec!["HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>".to_owned()], "5s", 1, "no stream of events"),
-        (vec![STREAM.to_owned()], "200ms", 3, "no event has come"),
+        (
+            vec!["HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>".to_owned()],
+            "5s",
+            1,
+            "not a stream of events",
+        ),
+        (vec![STREAM.to_owned()], "200ms", 3, "timeout, no event for"),
         (vec![busy.to_owned()], "200ms", 3, "overloaded"),
         (vec![busy.to_owned(), format!("{STREAM}{HELLO}{STALE}")], "5s", 0, "watching"),
         (vec![endless], "5s", 1, "larger than 4 MiB"),

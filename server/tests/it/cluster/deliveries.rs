@@ -30,7 +30,7 @@ fn publish(nodes: &Nodes, id: usize) -> u16 {
 }
 
 #[test]
-fn publishers_wait_until_the_last_node_has_delivered_however_many_they_are() {
+fn any_number_of_publishers_wait_until_the_last_node_has_delivered() {
     for publishers in [1, PUBLISHERS] {
         let (nodes, answered) = (held(), AtomicUsize::new(0));
         nodes.roles.own_all(Some(2));
@@ -53,7 +53,7 @@ fn publishers_wait_until_the_last_node_has_delivered_however_many_they_are() {
 
 #[test]
 #[ignore = "takes the 5 s that a publisher waits"]
-fn a_post_is_answered_although_a_node_never_delivers_it_and_that_node_says_so() {
+fn a_publish_is_answered_after_a_timeout_if_a_node_never_delivers() {
     let nodes = held();
     nodes.roles.own_all(Some(2));
     let answer = nodes.b().get("/v1/cluster?delivered=7");
@@ -65,7 +65,7 @@ fn a_post_is_answered_although_a_node_never_delivers_it_and_that_node_says_so() 
 }
 
 #[test]
-fn a_node_has_delivered_when_its_readers_have_the_post_and_not_when_it_is_applied() {
+fn a_node_reports_delivery_when_its_readers_have_the_post_not_when_applied() {
     let (crowded, clock) = crowded_engine(10);
     let started = Cell::new(0);
     let engine = || match started.replace(started.get() + 1) {

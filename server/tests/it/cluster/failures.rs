@@ -38,7 +38,7 @@ fn unavailable(what: &str) -> (u16, String) {
 pub const NOBODY: &str = "http://127.0.0.1:1";
 
 #[test]
-fn while_nobody_has_a_role_only_what_needs_it_is_refused() {
+fn without_an_owner_or_sequencer_only_requests_that_need_it_are_refused() {
     let nodes = Nodes::of_own_worlds();
     for gone in [true, false] {
         let (owner, sequencer) = if gone { (Some(1), Some(2)) } else { (None, None) };
@@ -70,7 +70,7 @@ fn while_nobody_has_a_role_only_what_needs_it_is_refused() {
 }
 
 #[test]
-fn a_read_that_is_lost_is_unavailable_and_a_write_that_is_lost_may_be_done() {
+fn a_lost_read_is_unavailable_and_a_lost_write_has_an_unknown_outcome() {
     const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"items\":";
     for (fault, reads) in [(Fault::Hangs, 1), (Fault::Closes, 2), (Fault::Breaks("HTTP/1.1 20"), 2)] {
         // Only one that hangs is waited for.
@@ -106,7 +106,7 @@ fn a_read_that_is_lost_is_unavailable_and_a_write_that_is_lost_may_be_done() {
 }
 
 #[test]
-fn a_write_is_answered_when_the_owner_has_applied_it_or_says_that_it_has_not() {
+fn a_write_response_reports_whether_the_owner_has_applied_it() {
     let nodes = Nodes::of_own_worlds();
     nodes.roles.apply(2, 7);
     let follow = |source: &str| nodes.a().json("PUT", &format!("/v1/users/ann/following/{source}"), &json!({}));
@@ -121,7 +121,7 @@ fn a_write_is_answered_when_the_owner_has_applied_it_or_says_that_it_has_not() {
 }
 
 #[test]
-fn a_read_may_ask_for_a_write() {
+fn a_read_can_wait_for_a_write() {
     let nodes = Nodes::of_own_worlds();
     nodes.roles.apply(1, 3);
     let after = |node: &Server, sequence: &str| {
@@ -154,7 +154,7 @@ fn a_read_may_ask_for_a_write() {
 }
 
 #[test]
-fn a_read_that_waits_for_a_write_is_answered_by_the_node_that_has_the_reader_by_then() {
+fn a_read_that_waits_for_a_write_is_answered_by_the_new_owner() {
     let nodes = Nodes::of_own_worlds();
     nodes.roles.apply(0, u64::MAX);
     // Asked directly, and by another node.
@@ -178,7 +178,7 @@ fn a_read_that_waits_for_a_write_is_answered_by_the_node_that_has_the_reader_by_
 }
 
 #[test]
-fn a_record_that_a_node_cannot_apply_soon_is_not_waited_for() {
+fn a_read_does_not_wait_for_a_record_that_is_far_ahead() {
     let nodes = Nodes::of_own_worlds();
     nodes.roles.apply(1, 3);
     let looks = |sequence: &str| {
@@ -193,7 +193,7 @@ fn a_record_that_a_node_cannot_apply_soon_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_is_passed_on_up_to_its_limit() {
+fn a_body_is_forwarded_up_to_its_limit() {
     let nodes = Nodes::of_own_worlds();
     let publish = |bytes: usize| {
         let start = r#"{"author":"bob","body":"#;
@@ -228,7 +228,7 @@ fn pipelined_requests_are_answered_in_their_order() {
 }
 
 #[test]
-fn a_client_that_resets_its_connection_takes_its_request_back() {
+fn a_reset_client_connection_cancels_its_forwarded_request() {
     let (nodes, peer) = (Nodes::impatient(DEADLINE), Peer::start(Fault::Hangs));
     nodes.roles.move_to(1, peer.url.clone());
     let mut stream = testkit::connect(nodes.a().address());
@@ -241,7 +241,7 @@ fn a_client_that_resets_its_connection_takes_its_request_back() {
 }
 
 #[test]
-fn each_node_does_its_own_part() {
+fn each_node_performs_only_its_own_role() {
     let nodes = Nodes::of_own_worlds();
     let post = json!({"author": "bob", "body": 1, "id": "7"});
     assert_eq!(nodes.a().post("/v1/posts", &post).status, 201);

@@ -36,7 +36,7 @@ fn nobody_is_connected_soon(server: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_message_says_after_which_record_pages_are_to_be_read() {
+async fn the_first_message_has_the_sequence_to_read_pages_after() {
     let nodes = Nodes::of_one_world(Access::default);
     nodes.roles.apply(1, 41);
     let client = Client::watch(nodes.a().address(), "ann").await;
@@ -47,7 +47,7 @@ async fn the_first_message_says_after_which_record_pages_are_to_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_websocket_through_another_node_gets_what_happens_and_ends_with_its_client() {
+async fn a_forwarded_websocket_receives_events_and_ends_with_its_client() {
     let nodes = Nodes::of_one_world(Access::default);
     nodes.a().json("PUT", "/v1/users/ann/following/bob", &json!({}));
     let mut client = Client::watch(nodes.a().address(), "ann").await;
@@ -70,7 +70,7 @@ async fn a_websocket_through_another_node_gets_what_happens_and_ends_with_its_cl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_websocket_is_closed_as_by_a_restart_when_its_owner_or_the_node_between_goes_away() {
+async fn a_forwarded_websocket_closes_with_1012_when_either_node_stops() {
     let nodes = Nodes::of_one_world(Access::default);
     let wire = Wire::to(nodes.b().address());
     nodes.roles.move_to(1, format!("http://{}", wire.address));
@@ -87,7 +87,7 @@ async fn a_websocket_is_closed_as_by_a_restart_when_its_owner_or_the_node_betwee
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_websocket_authenticates_through_another_node_in_each_way() {
+async fn a_forwarded_websocket_authenticates_in_each_way() {
     let nodes = Nodes::of_one_world(access);
     let address = nodes.a().address();
     let (good, other) = (token("ann"), token("dan"));
@@ -124,7 +124,7 @@ async fn a_websocket_authenticates_through_another_node_in_each_way() {
 
 /// Opens an event stream, and returns it after its first event.
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_of_one_address_give_way_to_each_other_on_the_node_that_passes_them_on() {
+async fn unauthenticated_connections_evict_each_other_on_the_forwarding_node() {
     let is_first = Cell::new(true);
     let counting = |state| {
         // For the other nodes, including the owner, all come from a proxy.
@@ -191,7 +191,7 @@ fn data(lines: &mut BufReader<TcpStream>) -> Option<String> {
 }
 
 #[test]
-fn an_event_stream_through_another_node_gets_what_happens_and_ends_with_either_side() {
+fn a_forwarded_event_stream_receives_events_and_ends_with_either_side() {
     let nodes = Nodes::of_one_world(Access::default);
     nodes.a().json("PUT", "/v1/users/ann/following/bob", &json!({}));
     let (mut stream, hello) = events(nodes.a().address(), "");
@@ -217,7 +217,7 @@ fn an_event_stream_through_another_node_gets_what_happens_and_ends_with_either_s
 }
 
 #[test]
-fn a_handshake_that_the_owner_would_refuse_is_refused_by_the_other_node_too() {
+fn a_forwarded_handshake_is_refused_as_by_the_owner() {
     let nodes = Nodes::of_one_world(Access::default);
     let handshake = "GET /v1/users/ann/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";

@@ -51,7 +51,7 @@ fn answering(name: &str) -> &'static str {
 }
 
 #[test]
-fn every_operation_through_another_node_is_answered_as_by_the_right_one() {
+fn every_forwarded_operation_is_answered_as_by_the_responsible_node() {
     let nodes = Nodes::of_one_world(access);
     let alone = Server::guarding(nodes.a().engine.clone(), access());
     for operation @ (name, ..) in operations().filter(|(name, ..)| *name != "read_cluster") {
@@ -100,7 +100,7 @@ fn diagnostics_name_the_node_that_they_are_about() {
 }
 
 #[test]
-fn figures_of_a_node_are_had_from_any_node_by_its_name() {
+fn statistics_of_a_node_can_be_requested_from_any_node_by_name() {
     let nodes = Nodes::of_one_world(Access::default);
     for path in ["/v1/stats/history?", "/v1/operations?", "/v1/stats?inboxes=count&"] {
         let told = ["a", "b", "c"].map(|name| {
@@ -116,13 +116,13 @@ fn figures_of_a_node_are_had_from_any_node_by_its_name() {
 }
 
 #[test]
-fn who_may_do_what_is_the_same_through_another_node() {
+fn forwarded_requests_have_the_same_permissions() {
     let nodes = Nodes::of_one_world(access);
     matrix::check(nodes.a());
 }
 
 #[test]
-fn reads_are_the_owners_word_for_word() {
+fn forwarded_reads_equal_those_of_the_owner() {
     let nodes = Nodes::of_one_world(Access::default);
     nodes.a().json("PUT", "/v1/users/ann/following/bob", &json!({}));
     for nth in 0..60 {
@@ -159,7 +159,7 @@ fn reads_are_the_owners_word_for_word() {
 }
 
 #[test]
-fn reads_say_for_how_long_the_log_was_silent() {
+fn reads_report_how_long_the_log_was_silent() {
     let nodes = Nodes::of_one_world(Access::default);
     // The last ones are of a cluster with long sessions, in which a beat that comes in time is nothing to mention.
     for (beats, silent, expected) in
@@ -181,7 +181,7 @@ fn reads_say_for_how_long_the_log_was_silent() {
 }
 
 #[test]
-fn feeds_of_several_nodes_say_the_longest_time_for_which_the_log_was_silent() {
+fn feeds_of_several_nodes_report_the_longest_silence_of_the_log() {
     let nodes = Nodes::of_one_world(Access::default);
     for (user, owner) in [("ann", 0), ("bob", 1), ("cas", 2)] {
         nodes.roles.own(user, Some(owner));
@@ -195,7 +195,7 @@ fn feeds_of_several_nodes_say_the_longest_time_for_which_the_log_was_silent() {
 }
 
 #[test]
-fn what_a_client_has_already_is_confirmed_through_another_node() {
+fn a_known_etag_is_confirmed_through_another_node() {
     let nodes = Nodes::of_one_world(Access::default);
     nodes.roles.own("bob", Some(1));
     let post = serde_json::json!({"author": "bob", "body": "word ".repeat(1_000)});
@@ -221,16 +221,16 @@ fn the_status_of_a_cluster_is_printed_for_people_and_for_programs() {
     let status = |words: &[&str]| cli::ran(cli::program(&nodes.a().url("")).args(["cluster", "status"]).args(words));
     let shown = status(&["--timeout", "60s"]);
     assert_eq!((shown.code, shown.out.lines().count()), (0, 4), "{}{}", shown.out, shown.err);
-    assert!(shown.out.starts_with("epoch 7: c takes writes; a has applied record 0\na  http://"), "{}", shown.out);
-    assert!(shown.out.ends_with("  owns 1 of 3 partitions  last heard 0.0 s ago\n"), "{}", shown.out);
+    assert!(shown.out.starts_with("epoch 7: c accepts writes; a has applied record 0\na  http://"), "{}", shown.out);
+    assert!(shown.out.ends_with("  owns 1 of 3 partitions  last heartbeat 0.0 s ago\n"), "{}", shown.out);
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     assert_eq!(json(&status(&["--json"]).out), nodes.a().get("/v1/cluster").json());
     // Killed, and a member for a session.
     nodes.roles.hear_last(2, 4_100);
     let (shown, for_programs) = (status(&[]), status(&["--json"]));
-    let silent = "epoch 7: c took writes, last heard 4.1 s ago; another node takes over after 6.0 s of silence; a has applied record 0\n";
+    let silent = "epoch 7: c accepted writes, last heartbeat 4.1 s ago; another node takes over after 6.0 s of silence; a has applied record 0\n";
     assert!(shown.code == 1 && shown.out.starts_with(silent), "{}", shown.out);
-    assert!(shown.out.ends_with("  owns 1 of 3 partitions  last heard 4.1 s ago\n"), "{}", shown.out);
+    assert!(shown.out.ends_with("  owns 1 of 3 partitions  last heartbeat 4.1 s ago\n"), "{}", shown.out);
     let answer = json(&for_programs.out);
     assert_eq!(
         (for_programs.code, &answer["nodes"][2]["heard_ms"], &answer["beat_ms"]),
@@ -238,7 +238,7 @@ fn the_status_of_a_cluster_is_printed_for_people_and_for_programs() {
     );
     nodes.roles.sequence(None);
     let (shown, for_programs) = (status(&[]), status(&["--json"]));
-    assert!(shown.code == 1 && shown.out.starts_with("epoch 7: no node takes writes"), "{}", shown.out);
+    assert!(shown.code == 1 && shown.out.starts_with("epoch 7: no node accepts writes"), "{}", shown.out);
     assert_eq!((for_programs.code, &json(&for_programs.out)["sequencer"]), (1, &json!(null)));
     let alone = Server::start(EngineConfig::default());
     let dead = cli::ran(cli::program(NOBODY).args(["cluster", "status", "--timeout", "10s"]));

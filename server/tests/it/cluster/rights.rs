@@ -17,7 +17,7 @@ use crate::tls;
 pub const ANYBODY: &str = r#"{"caller":"anybody","peer":null}"#;
 
 #[test]
-fn the_header_of_nodes_is_refused_without_the_key_whatever_else_the_request_has() {
+fn peer_headers_without_the_cluster_key_are_refused() {
     for access in [Access::default, access] {
         let nodes = Nodes::of_one_world(access);
         let key = bearer(SERVER_KEY);
@@ -50,7 +50,7 @@ fn the_header_of_nodes_is_refused_without_the_key_whatever_else_the_request_has(
 }
 
 #[test]
-fn a_node_trusts_what_another_one_says_of_the_caller_and_passes_nothing_on_that_was_passed_on() {
+fn a_node_trusts_the_caller_named_by_a_peer_and_forwards_only_once() {
     let nodes = Nodes::of_one_world(access);
     let user = |may_write: bool| {
         json!({"caller": {"user": {"id": "ann", "may_write": may_write, "issued_at": null, "until": i64::MAX, "key": 0}}, "peer": "192.0.2.1:9"})
@@ -80,7 +80,7 @@ fn a_node_trusts_what_another_one_says_of_the_caller_and_passes_nothing_on_that_
 }
 
 #[test]
-fn the_rate_of_a_client_is_counted_where_its_requests_come_in_and_nowhere_else() {
+fn the_rate_of_a_client_is_counted_only_on_the_receiving_node() {
     let limited = || {
         let rate = "1".parse().ok();
         Access::open(AccessOptions { rate, ..AccessOptions::default() }).unwrap()
@@ -102,7 +102,7 @@ fn the_rate_of_a_client_is_counted_where_its_requests_come_in_and_nowhere_else()
 }
 
 #[test]
-fn requests_of_other_nodes_have_room_of_their_own() {
+fn requests_of_other_nodes_have_their_own_limit() {
     let engine = Engine::start(EngineConfig::default());
     let nodes = Nodes::with(
         || engine.clone(),
@@ -127,7 +127,7 @@ fn requests_of_other_nodes_have_room_of_their_own() {
 }
 
 #[test]
-fn a_token_is_good_for_its_user_through_another_node_also_for_many_feeds() {
+fn a_token_is_valid_for_its_user_through_another_node_even_for_many_feeds() {
     let nodes = Nodes::of_one_world(access);
     let headers = [("authorization", &*bearer(&token("ann"))), ("content-type", "application/json")];
     let answer = nodes.a().ask("POST", "/v1/feeds", &headers, r#"{"users":["ann","cas"]}"#);
@@ -143,7 +143,7 @@ fn a_token_is_good_for_its_user_through_another_node_also_for_many_feeds() {
 }
 
 #[test]
-fn nodes_talk_over_tls_to_those_that_are_vouched_for() {
+fn nodes_connect_over_tls_only_to_trusted_nodes() {
     let (served, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (certificate, _) = (tls::issue(served.path()), tls::issue(other.path()));
     for (authorities, status) in [(&served, 200), (&other, 503)] {
@@ -161,7 +161,7 @@ fn nodes_talk_over_tls_to_those_that_are_vouched_for() {
 }
 
 #[test]
-fn nodes_accept_the_certificate_of_an_authority_from_each_other_if_it_is_the_very_one() {
+fn nodes_accept_an_authority_certificate_of_a_peer_only_if_it_is_in_the_ca_file() {
     let directory = tempfile::tempdir().unwrap();
     let at = |file: &str| directory.path().join(file);
     ["shown", "other"].into_iter().for_each(|name| issue_of_authority(directory.path(), name, 2999));

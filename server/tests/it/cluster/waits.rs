@@ -40,7 +40,7 @@ fn read(node: &Server, user: &str, headers: &[(&str, &str)]) -> u16 {
 }
 
 #[test]
-fn requests_that_wait_for_a_record_leave_the_permits_to_others_on_both_nodes() {
+fn requests_that_wait_for_a_record_hold_no_permits_on_either_node() {
     let nodes = Nodes::limited(LIMITS);
     nodes.roles.own("cas", Some(0));
     // Asked directly, and by another node, which waits for the answer.
@@ -68,7 +68,7 @@ pub fn wait_for_inside(node: &Server, gate: &str, expected: u64) {
 }
 
 #[test]
-fn a_node_that_hangs_leaves_the_permits_of_the_one_that_asks_it_to_others() {
+fn requests_to_a_hanging_node_hold_no_permits() {
     let (nodes, peer) = (Nodes::limited(LIMITS), Peer::start(Fault::Hangs));
     nodes.roles.own("cas", Some(0));
     nodes.roles.move_to(1, peer.url.clone());
@@ -83,7 +83,7 @@ fn a_node_that_hangs_leaves_the_permits_of_the_one_that_asks_it_to_others() {
 }
 
 #[test]
-fn publishers_that_wait_for_the_delivery_leave_the_permits_to_others() {
+fn publishers_that_wait_for_delivery_hold_no_permits() {
     let nodes = Nodes::limited(LIMITS);
     // The other nodes have never delivered what the sequencer has applied.
     nodes.roles.apply(2, 7);
@@ -103,7 +103,7 @@ fn publishers_that_wait_for_the_delivery_leave_the_permits_to_others() {
 }
 
 #[test]
-fn who_waits_for_what_a_node_has_delivered_has_no_permit_meanwhile() {
+fn requests_that_wait_for_deliveries_of_a_node_hold_no_permit() {
     let nodes = Nodes::limited(LIMITS);
     while_asked(
         1,
@@ -120,7 +120,7 @@ fn who_waits_for_what_a_node_has_delivered_has_no_permit_meanwhile() {
 }
 
 #[test]
-fn a_node_that_hangs_leaves_half_of_the_passes_to_requests_for_others() {
+fn requests_to_a_hanging_node_use_at_most_half_of_the_passes() {
     let (nodes, peer) =
         (Nodes::limited(AdmissionLimits { passes: 4, ..AdmissionLimits::default() }), Peer::start(Fault::Hangs));
     nodes.roles.own("ann", Some(0));
@@ -140,7 +140,7 @@ fn a_node_that_hangs_leaves_half_of_the_passes_to_requests_for_others() {
 }
 
 #[test]
-fn clients_that_do_not_take_their_pages_have_no_passes_meanwhile() {
+fn clients_that_do_not_read_their_pages_hold_no_passes() {
     let nodes = Nodes::limited(AdmissionLimits { passes: 2, ..AdmissionLimits::default() });
     nodes.roles.own_all(Some(2));
     publish_large_page(nodes.c());
@@ -153,7 +153,7 @@ fn clients_that_do_not_take_their_pages_have_no_passes_meanwhile() {
 }
 
 #[test]
-fn feeds_that_wait_for_those_of_a_node_that_hangs_count_as_bytes_of_answers() {
+fn feeds_that_wait_for_a_hanging_node_count_as_response_bytes() {
     let nodes = Nodes::limited(AdmissionLimits::default());
     publish_large_page(nodes.c());
     nodes.roles.own("bob", Some(2));
@@ -180,7 +180,7 @@ fn publish_large_page(node: &Server) {
 }
 
 #[test]
-fn requests_that_other_nodes_pass_on_do_not_wait_for_permits_of_those_that_clients_send() {
+fn forwarded_requests_do_not_wait_for_permits_of_client_requests() {
     let nodes = Nodes::limited(AdmissionLimits { passes: 1, ..AdmissionLimits::default() });
     nodes.roles.own("ann", Some(0));
     nodes.roles.move_to(0, Peer::start(Fault::Hangs).url);

@@ -147,7 +147,7 @@ async fn check_goes_on(disk: &Disk, town: &mut Town, may_be_cut: bool, what: &st
 }
 
 #[test]
-fn an_erasure_goes_on_after_the_process_died_at_any_write_of_it() {
+fn an_erasure_continues_after_a_crash_at_any_write() {
     run(async {
         for (has_archive, retains) in [(true, true), (true, false), (false, false)] {
             let (disk, mut town, _) = settled(has_archive, retains).await;
@@ -200,7 +200,7 @@ async fn die_at(disk: &Disk, at: u64) -> bool {
 }
 
 #[test]
-fn an_erasure_goes_on_after_the_process_was_killed_at_any_moment() {
+fn an_erasure_continues_after_a_kill_at_any_moment() {
     run(async {
         for seed in 0..cases(6) {
             let (disk, mut town, files) = settled(seed % 4 != 0, seed % 3 != 0).await;

@@ -42,7 +42,7 @@ fn open(archive: &Faulty, files: &MemoryFiles) -> Engine {
 }
 
 #[test]
-fn whatever_names_a_user_is_refused_until_the_erasure_has_ended_and_the_id_begins_with_nothing_then() {
+fn commands_that_name_a_user_are_refused_during_its_erasure_and_the_id_restarts_empty() {
     run(async {
         let (archive, files, engine) = held_up();
         let mut town = Town::new(engine);
@@ -109,7 +109,7 @@ async fn next(watcher: &mut Watcher) -> Result<EventKind, Closing> {
 }
 
 #[test]
-fn live_connections_of_others_lose_the_users_posts_and_those_of_the_user_end() {
+fn an_erasure_removes_posts_from_live_feeds_and_closes_connections_of_the_user() {
     run(async {
         let engine = Engine::start(small());
         engine.follow(vec![edge("ann", ZOE), edge("bob", "tag:tea"), edge("cas", "dan")]).await.unwrap();
@@ -142,7 +142,7 @@ fn live_connections_of_others_lose_the_users_posts_and_those_of_the_user_end() {
 }
 
 #[test]
-fn there_may_be_so_many_erasures_and_one_pass_over_the_archive_ends_all() {
+fn concurrent_erasures_are_limited_and_share_one_archive_pass() {
     run(async {
         let (archive, _, engine) = held_up();
         for nth in 0..=ERASURES_MAX {
@@ -169,7 +169,7 @@ fn delete(server: &Server, path: &str) -> Answer {
 }
 
 #[test]
-fn an_operator_erases_a_user_and_asks_again_until_that_has_ended() {
+fn an_operator_erases_a_user_and_polls_until_the_erasure_has_ended() {
     let (archive, _, engine) = held_up();
     let server = Server::of(engine);
     let user = format!("/v1/users/{ZOE}");
@@ -205,7 +205,7 @@ fn an_operator_erases_a_user_and_asks_again_until_that_has_ended() {
 }
 
 #[test]
-fn an_erasure_that_fails_after_its_grace_time_is_tried_again_without_another_one() {
+fn an_erasure_that_fails_after_its_grace_time_is_retried_without_a_second_one() {
     run(async {
         const GRACE: Duration = Duration::from_secs(24 * 3_600);
         let (archive, files) = (Faulty::default(), MemoryFiles::default());

@@ -50,7 +50,7 @@ fn recovered(events: &[Event], from: usize, seen: [usize; 6]) -> String {
 }
 
 #[test]
-fn whatever_a_snapshot_saw_of_an_erasure_the_replay_behind_it_makes_it_exact() {
+fn replay_completes_an_erasure_that_a_snapshot_saw_partly() {
     for seed in 0..cases(4) {
         let mut history = History::new(seed);
         let mut events = history.events(36);
@@ -72,7 +72,7 @@ fn whatever_a_snapshot_saw_of_an_erasure_the_replay_behind_it_makes_it_exact() {
 }
 
 #[test]
-fn what_a_replay_brings_back_into_the_archive_goes_from_it_again() {
+fn an_erasure_removes_posts_that_a_replay_archived_again() {
     // More than are replayed together, after each of which the archive takes what is too much for memory.
     const POSTS: u64 = 1_500;
     let directory = tempfile::tempdir().unwrap();

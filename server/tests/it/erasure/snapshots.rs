@@ -104,7 +104,7 @@ impl Files for ObservedFiles {
 }
 
 #[test]
-fn an_erasure_is_not_scrubbed_while_a_snapshot_is_taken_and_goes_on_after_it() {
+fn an_erasure_waits_for_a_running_snapshot_before_it_scrubs_files() {
     run(async {
         let (files, observed) = (MemoryFiles::default(), Arc::new(Observed::default()));
         let archive = Arc::new(FaultyArchive::new(MemoryArchive::default(), Plan::default()));

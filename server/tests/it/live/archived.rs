@@ -123,7 +123,7 @@ async fn an_original_is_delivered_at_an_archived_repost_that_named_a_later_repos
 }
 
 #[tokio::test]
-async fn a_look_up_that_a_newer_notice_overtook_delivers_nothing_older() {
+async fn a_lookup_overtaken_by_a_newer_notice_delivers_no_older_version() {
     let gate = Arc::<Gate>::default();
     let engine = open(&gate);
     let post = publish(&engine, draft("dan", "\"old\"")).await;
@@ -146,7 +146,7 @@ async fn a_look_up_that_a_newer_notice_overtook_delivers_nothing_older() {
 }
 
 #[tokio::test]
-async fn the_late_parent_of_an_archived_reply_is_work_for_those_alone_who_may_see_the_reply() {
+async fn the_late_parent_of_an_archived_reply_costs_only_readers_who_may_see_it() {
     let engine = open(&Arc::default());
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas"), edge("zoe", "eve")]).await.unwrap();
     let rules = RulesPatch { replies: Some(Replies::Followed), ..RulesPatch::default() };

@@ -35,7 +35,7 @@ async fn come_and_go(engine: Engine, clock: Arc<ManualClock>, reader: SourceId, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_comes_just_when_the_reader_falls_asleep_is_let_in() {
+async fn a_client_that_connects_while_its_reader_falls_asleep_is_accepted() {
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
     let config = EngineConfig { active_window: WINDOW, live_history_ttl: Duration::ZERO, ..config(2, above(5)) };
     let engine = Engine::start_with(config, MemoryJournal::default(), Arc::clone(&clock) as Arc<dyn Clock>);

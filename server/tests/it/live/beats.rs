@@ -20,7 +20,7 @@ fn beating() -> Server {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_answers_is_told_that_nothing_has_happened_for_as_long_as_it_likes() {
+async fn a_responding_client_receives_heartbeats_with_the_last_sequence() {
     let server = beating();
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
     eventually_async("a client answers all the time", async || {
@@ -51,7 +51,7 @@ async fn post(client: &mut Client) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_answer_is_let_go() {
+async fn a_client_that_does_not_answer_pings_is_disconnected() {
     let server = beating();
     let mut client = Client::watch(server.address(), "ann").await;
     // Below the library, which would answer.
@@ -90,7 +90,7 @@ async fn followers_of_one_source_share_the_text_of_its_posts_and_of_its_reposts(
 }
 
 #[tokio::test]
-async fn what_waits_for_clients_to_take_it_is_told_in_bytes() {
+async fn messages_waiting_for_clients_are_counted_in_bytes() {
     let engine = Engine::start(config(2, above(5)));
     let bytes = || engine.shared().watchers.waiting_bytes();
     engine.follow(vec![edge("ann", "bob"), edge("cas", "bob")]).await.unwrap();

@@ -63,7 +63,7 @@ fn publish(server: &Server, id: u64) {
 }
 
 #[test]
-fn events_say_the_same_as_a_websocket_and_are_resumed_by_their_ids() {
+fn event_streams_equal_websockets_and_resume_by_event_id() {
     let server = Server::start(config(2, above(5)));
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
     let mut events = Events::open(server.address(), "/v1/users/ann/events", None);

@@ -12,7 +12,7 @@ use crate::server::Server;
 use testkit::world::{above, config, draft, edge};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_looks_at_many_changes_at_once_has_what_pages_show_in_the_end() {
+async fn clients_converge_to_their_pages_after_many_concurrent_changes() {
     let server = Server::start(config(1, above(5)));
     let engine = &server.engine;
     engine.follow(vec![edge("ann", "bob"), edge("ann", "cas")]).await.unwrap();
@@ -62,7 +62,7 @@ async fn cut_off(client: &mut Client) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_many_take_nothing_they_are_cut_off_and_all_others_are_told_everything_in_order() {
+async fn stalled_clients_are_cut_off_and_all_others_receive_everything_in_order() {
     const STALLED_PER_READER: usize = 10;
     let server = Server::start(config(2, above(1_000_000)));
     let name = |nth: usize| format!("r{}", nth / STALLED_PER_READER);
@@ -95,7 +95,7 @@ async fn however_many_take_nothing_they_are_cut_off_and_all_others_are_told_ever
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_burst_that_the_server_makes_itself_ends_no_connection_of_a_client_that_reads() {
+async fn a_burst_made_by_the_server_disconnects_no_reading_client() {
     let server = Server::start(config(2, above(1_000)));
     let post = |author: &str, bytes: usize| json!({"author": author, "body": "x".repeat(bytes)});
     for _ in 0..64 {

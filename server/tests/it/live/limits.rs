@@ -13,7 +13,7 @@ use testkit::world::{above, config};
 use testkit::{eventually_async, in_time};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_may_have_so_many_connections_and_others_are_not_concerned() {
+async fn the_number_of_connections_of_a_reader_is_limited_without_affecting_others() {
     let server = Server::start(config(2, above(5)));
     let mut clients = Vec::new();
     for _ in 0..LIVE_CONNECTIONS_PER_READER_MAX {
@@ -36,7 +36,7 @@ async fn a_reader_may_have_so_many_connections_and_others_are_not_concerned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_may_be_so_many_connections_in_all() {
+async fn the_total_number_of_connections_is_limited() {
     let server = Server::start(EngineConfig { live_max: 3, ..config(2, above(5)) });
     let mut clients = Vec::new();
     for reader in ["ann", "bob", "cas"] {
@@ -50,7 +50,7 @@ async fn there_may_be_so_many_connections_in_all() {
 }
 
 #[test]
-fn requests_that_make_no_sense_are_refused() {
+fn invalid_live_requests_are_refused() {
     let server = Server::start(config(1, above(5)));
     let both = |tail: &str| [format!("/v1/users/ann/live{tail}"), format!("/v1/users/ann/events{tail}")];
     for (tail, code) in [
@@ -73,7 +73,7 @@ fn requests_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pings_are_answered_and_words_ignored() {
+async fn pings_are_answered_and_messages_ignored() {
     let server = Server::start(config(1, above(5)));
     let mut client = Client::watch(server.address(), "ann").await;
     client.send(Message::text("hello?")).await;
@@ -88,7 +88,7 @@ async fn pings_are_answered_and_words_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_floods_the_server_is_let_go() {
+async fn a_client_that_floods_the_server_is_disconnected() {
     let server = Server::start(config(1, above(5)));
     let mut client = Client::watch(server.address(), "ann").await;
     client.send(Message::binary(vec![0; LIVE_FRAME_BYTES_MAX + 1])).await;
@@ -116,7 +116,7 @@ async fn a_client_that_floods_the_server_is_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frames_that_must_not_come_end_the_connection_with_the_code_for_it() {
+async fn invalid_frames_close_the_connection_with_the_matching_code() {
     let server = Server::start(config(1, above(5)));
     // Masked by nothing.
     let frame = |first: u8, payload: &[u8]| [&[first, 0x80 | payload.len() as u8, 0, 0, 0, 0], payload].concat();
@@ -149,7 +149,7 @@ async fn frames_that_must_not_come_end_the_connection_with_the_code_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_talks_without_end_is_let_go() {
+async fn a_client_that_sends_endless_messages_is_disconnected() {
     let server = Server::start(config(1, above(5)));
     for frame in [Message::binary(vec![]), Message::text("?".repeat(4_000))] {
         let mut client = Client::watch(server.address(), "ann").await;

@@ -413,7 +413,7 @@ async fn race(seed: u64) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_happens_at_the_same_time_clients_have_what_pages_show_when_it_is_over() {
+async fn clients_converge_to_their_pages_after_concurrent_operations() {
     let (mut recovered, mut anew) = (0, 0);
     for seed in 0..cases(2) {
         let counts = race(seed).await;
@@ -423,7 +423,7 @@ async fn whatever_happens_at_the_same_time_clients_have_what_pages_show_when_it_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn posts_that_are_on_their_way_while_the_inbox_is_built_anew_are_told() {
+async fn posts_in_flight_during_an_inbox_rebuild_are_delivered_live() {
     let scene = Scene::new(0);
     let engine = &scene.engine;
     engine.follow(vec![edge("ann", "bob")]).await.unwrap();
@@ -488,11 +488,11 @@ async fn come_and_go(of_many: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_page_showed_for_a_moment_and_no_message_told_does_not_stay() {
+async fn an_entry_shown_briefly_by_a_page_does_not_stay_on_clients() {
     come_and_go(&["dan"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_does_what_it_showed_of_a_celebrity() {
+async fn a_celebrity_entry_shown_briefly_by_a_page_does_not_stay_on_clients() {
     come_and_go(&["dan", "bob"]).await;
 }

@@ -14,7 +14,7 @@ fn large() -> Value {
 
 /// Many that stop reading, each of which is cut off with a code, and resumes; one beside them who is told all in time.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_stops_reading_is_cut_off_and_comes_back_and_nobody_else_is_concerned() {
+async fn stalled_clients_are_cut_off_and_can_resume_without_affecting_others() {
     const STALLED: usize = 20;
     let server = Server::start(config(2, above(1_000)));
     let mut stalled = Vec::new();

@@ -54,7 +54,7 @@ fn nobody_is_connected_soon(server: &Server) {
 }
 
 #[test]
-fn an_idle_event_stream_that_its_client_closes_is_noticed_at_once() {
+fn a_closed_idle_event_stream_is_detected_at_once() {
     let server = server(2);
     let open = || (0..8).map(|nth| events(server.address(), &format!("/v1/users/r{nth}/events"), "").0);
     let opened: Vec<TcpStream> = open().collect();
@@ -68,7 +68,7 @@ fn an_idle_event_stream_that_its_client_closes_is_noticed_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_websocket_whose_client_goes_without_a_word_is_noticed_at_once() {
+async fn an_idle_websocket_dropped_without_close_frame_is_detected_at_once() {
     let server = server(2);
     let mut clients = Vec::new();
     for reader in ["ann", "ann", "bob"] {
@@ -79,7 +79,7 @@ async fn an_idle_websocket_whose_client_goes_without_a_word_is_noticed_at_once()
 }
 
 #[test]
-fn the_head_of_an_event_stream_is_answered_and_the_connection_goes_on() {
+fn a_head_request_for_an_event_stream_keeps_the_connection() {
     let server = server(2);
     let mut stream = request(server.address(), "HEAD /v1/users/ann/events", "");
     let head = read_until(&mut stream, "\r\n\r\n").to_lowercase();
@@ -93,7 +93,7 @@ fn the_head_of_an_event_stream_is_answered_and_the_connection_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frame_that_claims_to_be_huge_is_refused_by_its_head() {
+async fn an_oversized_frame_is_refused_by_its_header() {
     let server = server(1);
     for length in [1_u64 << 40, 1 << 62, u64::MAX] {
         let mut client = Client::watch(server.address(), "ann").await;
@@ -105,7 +105,7 @@ async fn a_frame_that_claims_to_be_huge_is_refused_by_its_head() {
 }
 
 #[test]
-fn a_browser_that_comes_back_by_itself_goes_on_from_its_last_event_not_from_the_address_it_came_to_first() {
+fn last_event_id_takes_precedence_over_the_position_in_the_url() {
     let server = server(2);
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
     let (_first, hello) = events(server.address(), "/v1/users/ann/events", "");
@@ -126,7 +126,7 @@ fn a_browser_that_comes_back_by_itself_goes_on_from_its_last_event_not_from_the_
 }
 
 #[test]
-fn a_client_of_http_1_0_gets_a_stream_without_chunks_that_the_end_of_the_connection_ends() {
+fn an_http_1_0_client_receives_an_unchunked_stream_ended_by_close() {
     let server = server(2);
     let mut stream = testkit::connect(server.address());
     write!(stream, "GET /v1/users/ann/events HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap();

@@ -27,7 +27,7 @@ fn recovering(phase: &'static str, wait_max: Duration, engine: &Engine) -> (Serv
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_stream_that_waited_for_the_recovery_counts_once() {
+async fn an_event_stream_that_waited_for_recovery_is_counted_once() {
     const BURST: usize = 2;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("access.toml");
@@ -90,7 +90,7 @@ fn occupied(server: &Server) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_stream_that_comes_shortly_before_the_end_of_the_recovery_begins_after_it() {
+async fn an_event_stream_requested_late_in_recovery_begins_after_it() {
     for phase in ["replaying the journal", "waking readers"] {
         let engine = Engine::start(EngineConfig::default());
         engine.revoke_tokens(SourceId::new("bob").unwrap(), SystemClock.now(), None).await.unwrap();
@@ -114,7 +114,7 @@ async fn an_event_stream_that_comes_shortly_before_the_end_of_the_recovery_begin
 }
 
 #[test]
-fn while_the_recovery_goes_on_a_request_is_refused_at_once_unless_it_is_for_an_event_stream() {
+fn during_recovery_only_event_stream_requests_wait() {
     let engine = Engine::start(EngineConfig::default());
     let (early, _cell) = recovering("loading the snapshot", Duration::MAX, &engine);
     let (late, _cell) = recovering("replaying the journal", Duration::MAX, &engine);

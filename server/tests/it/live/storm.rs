@@ -111,7 +111,7 @@ async fn settle(clients: &mut [FeedClient], server: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_clients_that_are_lost_and_come_back_at_once_have_what_pages_show() {
+async fn clients_converge_to_their_pages_after_a_reconnect_storm() {
     let server = Server::start(config());
     let mut clients = readers_and_clients(&server.engine).await;
     let mut publisher = Publisher::new(&server.engine);
@@ -141,7 +141,7 @@ fn serve(directory: &Path) -> Server {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_clients_of_a_server_that_restarts_are_told_so_and_read_anew_from_the_next() {
+async fn clients_of_a_restarting_server_are_notified_and_reload_their_feed() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = serve(directory.path());
     let mut clients = readers_and_clients(&server.engine).await;

@@ -30,7 +30,7 @@ fn send(server: &Server, method: &str, path: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_is_told_as_a_page_shows_it() {
+async fn a_live_entry_equals_the_entry_on_a_page() {
     let server = ann_and_bob(0);
     let mut client = Client::watch(server.address(), "ann").await;
     assert_eq!((&client.hello["seq"], &client.hello["recovered"]), (&json!(0), &json!(false)));
@@ -41,7 +41,7 @@ async fn an_entry_is_told_as_a_page_shows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_changes_a_feed_is_told() {
+async fn every_change_of_a_feed_is_delivered_live() {
     let server = ann_and_bob(3);
     let edge = |source: &str| format!("/v1/users/ann/following/{source}");
     let put = |path: &str| assert!(server.json("PUT", path, &json!({})).status < 300);
@@ -86,7 +86,7 @@ async fn whatever_changes_a_feed_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_kept_of_a_source_and_is_deleted_is_told() {
+async fn deletion_of_a_post_kept_after_an_unfollow_is_delivered_live() {
     let server = ann_and_bob(2);
     send(&server, "DELETE", "/v1/users/ann/following/bob?keep=true");
     let mut client = Client::watch(server.address(), "ann").await;
@@ -100,7 +100,7 @@ async fn what_was_kept_of_a_source_and_is_deleted_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn posts_that_are_pulled_are_told_as_well() {
+async fn pulled_posts_are_delivered_live() {
     let server = ann_and_bob(0);
     for fan in 0..10 {
         send(&server, "PUT", &format!("/v1/users/fan{fan}/following/bob"));
@@ -113,7 +113,7 @@ async fn posts_that_are_pulled_are_told_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_device_of_a_reader_is_told_and_how_far_the_reader_has_read() {
+async fn every_device_of_a_reader_receives_marker_changes() {
     let server = ann_and_bob(1);
     let mut devices = [Client::watch(server.address(), "ann").await, Client::watch(server.address(), "ann").await];
     assert_eq!(devices[0].hello["epoch"], devices[1].hello["epoch"]);
@@ -126,7 +126,7 @@ async fn every_device_of_a_reader_is_told_and_how_far_the_reader_has_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_nobody_has_heard_of_is_told_what_comes() {
+async fn an_unknown_reader_receives_later_posts() {
     let server = ann_and_bob(2);
     let mut stranger = Client::watch(server.address(), "zoe").await;
     send(&server, "PUT", "/v1/users/zoe/following/bob");
@@ -134,7 +134,7 @@ async fn a_reader_nobody_has_heard_of_is_told_what_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_back_gets_exactly_what_was_missed_and_nothing_that_was_deleted() {
+async fn a_resumed_client_receives_exactly_the_missed_events() {
     let server = ann_and_bob(0);
     let mut client = Client::watch(server.address(), "ann").await;
     publish(&server, "bob", 1);
@@ -161,7 +161,7 @@ async fn who_comes_back_gets_exactly_what_was_missed_and_nothing_that_was_delete
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_back_too_late_or_from_elsewhere_is_told_so() {
+async fn a_client_that_cannot_resume_must_reload() {
     let server = ann_and_bob(0);
     let mut client = Client::watch(server.address(), "ann").await;
     let epoch = client.hello["epoch"].clone();
@@ -182,7 +182,7 @@ async fn who_comes_back_too_late_or_from_elsewhere_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_is_forgotten_some_time_after_the_last_client_has_gone() {
+async fn the_history_of_a_stream_is_dropped_after_its_ttl() {
     let linger = std::time::Duration::from_millis(50);
     let server = Server::start(tidewire::config::EngineConfig { live_history_ttl: linger, ..config(1, above(5)) });
     let client = Client::watch(server.address(), "ann").await;
@@ -196,7 +196,7 @@ async fn a_stream_is_forgotten_some_time_after_the_last_client_has_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stops_says_so() {
+async fn a_stopping_server_closes_connections_with_1012() {
     let server = ann_and_bob(0);
     let mut clients = Vec::new();
     for reader in ["ann", "bob", "cas"] {
@@ -212,7 +212,7 @@ async fn a_server_that_stops_says_so() {
 
 /// It is an entry of its own where a repost named it whose author may not see it.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_new_text_of_a_repost_that_is_repeated_itself_is_told() {
+async fn an_edit_of_a_repost_that_is_reposted_itself_is_delivered_live() {
     let server = ann_and_bob(1);
     assert_eq!(server.json("PUT", "/v1/users/eve/blocks/bob", &json!({})).status, 201);
     post(&server, &json!({"author": "bob", "id": "8", "body": 0, "repost_of": "28"}));
@@ -228,7 +228,7 @@ async fn the_new_text_of_a_repost_that_is_repeated_itself_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_original_is_told_when_a_repost_of_it_comes_after_its_own_reposts() {
+async fn an_original_is_delivered_live_when_a_repost_arrives_after_its_own_reposts() {
     let server = ann_and_bob(0);
     post(&server, &json!({"author": "bob", "id": "3", "body": 0, "repost_of": "2"}));
     post(&server, &json!({"author": "eve", "id": "1", "body": "original"}));
@@ -245,7 +245,7 @@ async fn an_original_is_told_when_a_repost_of_it_comes_after_its_own_reposts() {
 
 /// By the rules an answer shows if its reader follows whom it answers, which is known only once that post is.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_a_post_that_was_unknown_is_told_once_that_is_known() {
+async fn a_reply_to_an_unknown_post_is_delivered_live_when_its_parent_arrives() {
     let server = ann_and_bob(0);
     post(&server, &json!({"author": "bob", "id": "8", "body": 0, "reply_to": "28"}));
     let mut ann = Client::watch(server.address(), "ann").await;
@@ -257,7 +257,7 @@ async fn an_answer_to_a_post_that_was_unknown_is_told_once_that_is_known() {
 
 /// Such an answer was forgotten by every client when it was deleted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_answer_is_not_removed_again_when_what_it_answered_is_known() {
+async fn a_deleted_reply_is_not_removed_again_when_its_parent_arrives() {
     let server = ann_and_bob(0);
     post(&server, &json!({"author": "bob", "id": "8", "body": 0, "reply_to": "28"}));
     send(&server, "DELETE", "/v1/posts/8");
@@ -274,7 +274,7 @@ async fn a_deleted_answer_is_not_removed_again_when_what_it_answered_is_known() 
 
 /// The readers of so many answers are not looked up one by one: every watched reader compares its feed.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_answers_to_a_post_that_was_unknown_are_in_the_feed_or_it_is_to_be_read_again() {
+async fn many_replies_to_an_unknown_post_are_delivered_or_force_a_reload() {
     let server = ann_and_bob(0);
     let answers = 100..166;
     for id in answers.clone() {

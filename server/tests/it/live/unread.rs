@@ -29,7 +29,7 @@ async fn next_unread(client: &mut Client) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes 3 s, since the number is told at most once a second"]
-async fn who_asks_is_told_the_number_of_unread_entries_at_most_once_a_second() {
+async fn clients_that_request_it_receive_the_unread_count_at_most_once_a_second() {
     let server = Server::start(config(2, above(1_000)));
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
     let began = Instant::now();
@@ -51,7 +51,7 @@ async fn who_asks_is_told_the_number_of_unread_entries_at_most_once_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_ask_is_not_told() {
+async fn clients_that_do_not_request_it_receive_no_unread_count() {
     let server = Server::start(config(2, above(1_000)));
     assert_eq!(server.json("PUT", "/v1/users/ann/following/bob", &json!({})).status, 201);
     let mut ann = Client::watch(server.address(), "ann").await;

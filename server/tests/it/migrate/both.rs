@@ -147,7 +147,7 @@ fn check_writing_to_both(old: &dyn Old) {
 
 #[test]
 #[ignore = "needs Redis and python3"]
-fn what_is_written_to_redis_and_tidewire_is_equal_and_what_is_lost_is_found() {
+fn dual_writes_to_redis_and_tidewire_are_equal_and_losses_are_detected() {
     let redis = Redis::start();
     redis::filled(&redis);
     // A hash that is no post.
@@ -157,7 +157,7 @@ fn what_is_written_to_redis_and_tidewire_is_equal_and_what_is_lost_is_found() {
 
 #[test]
 #[ignore = "needs MariaDB and python3"]
-fn what_is_written_to_tables_and_tidewire_is_equal_and_what_is_lost_is_found() {
+fn dual_writes_to_tables_and_tidewire_are_equal_and_losses_are_detected() {
     let database = MariaDb::start();
     database.ask(sql::TABLES);
     database.ask(sql::ROWS);
@@ -166,7 +166,7 @@ fn what_is_written_to_tables_and_tidewire_is_equal_and_what_is_lost_is_found() {
 
 #[test]
 #[ignore = "needs python3"]
-fn what_is_not_a_write_is_named_with_its_line() {
+fn an_invalid_write_is_named_with_its_line() {
     let server = Server::start(EngineConfig::default());
     let directory = tempfile::tempdir().unwrap();
     let both = Script::both(&directory.path().join("writes.jsonl"), &server);

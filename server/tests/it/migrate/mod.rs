@@ -116,7 +116,7 @@ impl Script {
 
 #[test]
 #[ignore = "needs python3 and redis-cli"]
-fn a_command_that_cannot_be_done_says_why() {
+fn a_failing_command_reports_its_cause() {
     let server = Server::guarded(EngineConfig::default(), access());
     // A client that finds nothing in the old database.
     let script = Script::new("from_sql.py", &["--sql", "true"], &server);
@@ -183,7 +183,7 @@ fn another_web_server() -> (String, std::thread::JoinHandle<()>) {
 /// A table of feeds that are wrong in one way each: the comparison itself, without servers.
 #[test]
 #[ignore = "needs python3"]
-fn the_comparison_names_what_is_wrong_with_a_feed() {
+fn the_comparison_names_every_difference_of_a_feed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(program("python3", "python3"))
         .env("PYTHONDONTWRITEBYTECODE", "1")

@@ -118,7 +118,7 @@ fn expected_of_ann() -> Vec<u64> {
 
 #[test]
 #[ignore = "needs Redis and python3"]
-fn feeds_of_redis_are_the_same_afterwards() {
+fn feeds_of_redis_are_equal_after_the_import() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
     filled(&redis);
@@ -168,7 +168,7 @@ fn feeds_of_redis_are_the_same_afterwards() {
 
 #[test]
 #[ignore = "needs Redis and python3"]
-fn feeds_in_lists_are_the_same_afterwards() {
+fn feeds_in_redis_lists_are_equal_after_the_import() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
     filled(&redis);
@@ -203,7 +203,7 @@ fn feeds_in_lists_are_the_same_afterwards() {
 
 #[test]
 #[ignore = "needs Redis and python3"]
-fn what_differs_from_redis_is_named_and_another_import_mends_it() {
+fn differences_from_redis_are_named_and_repaired_by_another_import() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
     let mut old = Old::default();
@@ -275,7 +275,7 @@ fn what_differs_from_redis_is_named_and_another_import_mends_it() {
 
 #[test]
 #[ignore = "needs Redis and python3"]
-fn what_is_gone_from_redis_is_removed_and_what_cannot_be_read_is_not() {
+fn pruning_removes_data_deleted_in_redis_but_not_unreadable_data() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
     let script = redis.script(&server);
@@ -405,7 +405,7 @@ const MADE_WRONG: &[(&str, &[&str])] = &[
 
 #[test]
 #[ignore = "needs Redis and python3"]
-fn what_the_timeline_lacks_is_right_only_with_a_live_post_or_repost_of_somebody_who_is_followed_and_not_muted() {
+fn only_visible_posts_of_followed_authors_may_be_absent_from_a_timeline() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
     let script = redis.script(&server);
@@ -438,7 +438,7 @@ const EMPTIED: &[(&str, &str, &[&str])] = &[
 
 #[test]
 #[ignore = "needs Redis and python3"]
-fn an_import_that_would_prune_more_than_half_removes_nothing_until_that_is_asked_for() {
+fn pruning_more_than_half_needs_an_explicit_option() {
     let redis = Redis::start();
     let server = Server::start(EngineConfig::default());
     let script = redis.script(&server);

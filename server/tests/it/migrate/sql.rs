@@ -125,7 +125,7 @@ fn expected_of_ann() -> Vec<u64> {
 
 #[test]
 #[ignore = "needs MariaDB and python3"]
-fn feeds_of_tables_are_the_same_afterwards() {
+fn feeds_of_tables_are_equal_after_the_import() {
     let database = MariaDb::start();
     database.ask(TABLES);
     database.ask(ROWS);
@@ -157,7 +157,7 @@ fn feeds_of_tables_are_the_same_afterwards() {
 
 #[test]
 #[ignore = "needs MariaDB and python3"]
-fn an_import_that_was_interrupted_goes_on_from_its_place() {
+fn an_interrupted_import_continues_from_its_position() {
     let database = MariaDb::start();
     database.ask(TABLES);
     database.ask(ROWS);
@@ -195,7 +195,7 @@ fn an_import_that_was_interrupted_goes_on_from_its_place() {
 
 #[test]
 #[ignore = "needs MariaDB and python3"]
-fn what_differs_from_tables_is_named_and_another_import_mends_it() {
+fn differences_from_tables_are_named_and_repaired_by_another_import() {
     let database = MariaDb::start();
     database.ask(TABLES);
     database.ask(
@@ -254,7 +254,7 @@ fn what_differs_from_tables_is_named_and_another_import_mends_it() {
 
 #[test]
 #[ignore = "needs MariaDB and python3"]
-fn what_is_published_in_both_while_an_import_prunes_stays() {
+fn posts_published_in_both_during_a_pruning_import_are_kept() {
     let database = MariaDb::start();
     database.ask(TABLES);
     database.ask("INSERT INTO follows VALUES ('ann', 'bob'), ('bob', 'cas');");

@@ -114,7 +114,7 @@ impl Nodes {
 
 #[test]
 #[ignore = "needs Kafka and Cassandra: scripts/kafka.sh install, scripts/cassandra.sh install"]
-fn r25_old_posts_of_a_cluster_are_in_cassandra_and_none_is_lost_or_doubled_if_the_node_that_writes_is_killed() {
+fn r25_killing_the_writing_node_loses_or_duplicates_no_post_archived_in_cassandra() {
     let store = cassandra::Nodes::start(1);
     let url = store.url("feeds");
     let of_node = ["--archive", &url, "--outbox-posts", "10"];
@@ -162,7 +162,7 @@ fn r25_old_posts_of_a_cluster_are_in_cassandra_and_none_is_lost_or_doubled_if_th
 
 #[test]
 #[ignore = "needs Kafka and Cassandra: scripts/kafka.sh install, scripts/cassandra.sh install"]
-fn a_node_with_an_archive_that_cannot_be_that_of_its_cluster_ends_and_says_why() {
+fn a_node_with_a_wrong_archive_exits_and_reports_the_cause() {
     let cluster = Nodes::start(1);
     let store = cassandra::Nodes::shared();
     let url = store.url(&cassandra::Nodes::keyspace());

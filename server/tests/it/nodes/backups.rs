@@ -85,7 +85,7 @@ fn text(output: &Output) -> String {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn a_cluster_comes_back_from_its_store_after_all_nodes_are_lost_and_after_the_log_is_lost() {
+fn a_cluster_is_restored_from_its_store_after_losing_all_nodes_or_the_log() {
     let brokers = Brokers::start(1);
     let drill = Drill { directory: tempfile::tempdir().unwrap() };
     std::fs::write(drill.path("key"), "0123456789abcdef0123456789abcdef").unwrap();

@@ -288,7 +288,7 @@ fn no_two_tests_have_the_same_ports() {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn a_process_that_cannot_take_part_ends_and_says_why() {
+fn a_node_that_cannot_join_exits_and_reports_the_cause() {
     let cluster = Nodes::start(1);
     let refused = |name: &str, brokers: &str| {
         let mut command = tidewire();
@@ -307,7 +307,7 @@ fn a_process_that_cannot_take_part_ends_and_says_why() {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn p1_a_killed_node_loses_nothing_and_the_others_go_on() {
+fn p1_a_killed_node_loses_nothing_and_the_others_continue() {
     let mut cluster = Nodes::start(1);
     for reader in ["ann", "carl", "dora", "eve"] {
         cluster.write(0, "PUT", &format!("/v1/users/{reader}/following/bob"), &Value::Null);

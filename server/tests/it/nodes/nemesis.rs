@@ -130,7 +130,7 @@ fn started() -> Nodes {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn whatever_fails_nothing_acknowledged_is_lost_or_done_twice_and_nobody_misses_anything() {
+fn faults_neither_lose_nor_repeat_acknowledged_writes_and_clients_miss_nothing() {
     let mut cluster = started();
     let variable = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let seed = seed();

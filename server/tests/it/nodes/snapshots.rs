@@ -141,7 +141,7 @@ pub fn recovery(node: &Node) -> (Option<u64>, u64) {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn nodes_start_from_their_own_snapshots_and_from_each_others_when_the_log_has_lost_its_beginning() {
+fn nodes_start_from_own_or_peer_snapshots_when_the_log_is_truncated() {
     let brokers = Brokers::start(1);
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();

@@ -58,7 +58,7 @@ fn refusal(ran: &Output) -> String {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn two_nodes_reach_kafka_and_each_other_over_tls_and_wrong_secrets_are_named() {
+fn nodes_reach_kafka_and_each_other_over_tls_and_report_wrong_secrets() {
     let place = Place::new();
     let brokers = Brokers::secure(&place.path("both.pem"));
     let authority = place.path("cert.pem");

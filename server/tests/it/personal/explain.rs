@@ -8,7 +8,7 @@ use super::{follow, publish, server, status};
 use crate::server::Server;
 
 #[test]
-fn an_explanation_names_every_reason_and_every_blocker() {
+fn an_explanation_lists_every_reason_and_every_blocker() {
     let server = server();
     let explain = |post: &str| {
         let answer = server.get(&format!("/v1/users/ann/feed/explain/{post}"));
@@ -59,7 +59,7 @@ fn an_explanation_names_every_reason_and_every_blocker() {
 }
 
 #[test]
-fn an_explanation_tells_what_was_pushed_from_what_is_pulled() {
+fn an_explanation_names_the_route_of_a_post() {
     let pull = EngineConfig { celebrity: CelebrityPolicy::PullAll, ..EngineConfig::default() };
     let server = Server::start(pull);
     follow(&server, "ann", "bob");
@@ -69,7 +69,7 @@ fn an_explanation_tells_what_was_pushed_from_what_is_pulled() {
 }
 
 #[test]
-fn an_explanation_and_a_user_have_the_costs_of_both_routes() {
+fn explanations_and_users_include_the_costs_of_both_routes() {
     let celebrity = CelebrityPolicy::ByCost(CostModel::default());
     let server = Server::start(EngineConfig { celebrity, ..EngineConfig::default() });
     follow(&server, "ann", "bob");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{bodies, check, follow, ids, posts, publish, server, status};
 
 #[test]
-fn an_edge_may_leave_behind_what_it_brought() {
+fn an_unfollow_can_keep_received_posts() {
     let server = server();
     follow(&server, "ann", "bob");
     posts(&server, "bob", 1..=2);
@@ -22,7 +22,7 @@ fn an_edge_may_leave_behind_what_it_brought() {
 }
 
 #[test]
-fn an_edge_brings_as_many_earlier_posts_as_asked_for() {
+fn a_follow_backfills_the_requested_number_of_earlier_posts() {
     let server = server();
     posts(&server, "bob", 1..=3);
     let edge = |follower: &str| format!("/v1/users/{follower}/following/bob");
@@ -40,7 +40,7 @@ fn an_edge_brings_as_many_earlier_posts_as_asked_for() {
 }
 
 #[test]
-fn a_backfill_is_a_whole_number_up_to_its_limit() {
+fn a_backfill_must_be_an_integer_up_to_its_limit() {
     let server = server();
     for bad in ["null", "-1", "1.5", "\"2\"", "10001", "99999999999999999999"] {
         let one = format!(r#"{{"backfill":{bad}}}"#);
@@ -54,7 +54,7 @@ fn a_backfill_is_a_whole_number_up_to_its_limit() {
 }
 
 #[test]
-fn virtual_follows_are_listed_for_operators_only() {
+fn only_operators_can_list_virtual_follows() {
     let server = server();
     for source in ["ads1", "ads2"] {
         let put = server.json("PUT", &format!("/v1/users/ann/following/{source}"), &json!({"hidden": true}));
@@ -79,7 +79,7 @@ fn virtual_follows_are_listed_for_operators_only() {
 }
 
 #[test]
-fn an_edge_that_comes_to_be_hidden_brings_what_it_brought() {
+fn a_follow_that_becomes_hidden_keeps_its_posts() {
     let server = server();
     follow(&server, "ann", "bob");
     posts(&server, "bob", 1..=2);
@@ -94,7 +94,7 @@ fn an_edge_that_comes_to_be_hidden_brings_what_it_brought() {
 }
 
 #[test]
-fn reposts_are_one_entry_that_lists_who_reposted() {
+fn reposts_are_one_entry_that_lists_the_reposters() {
     let server = server();
     ["bob", "cas"].iter().for_each(|source| follow(&server, "ann", source));
     let origin = publish(&server, "zoe", 1, &json!({}));
@@ -112,7 +112,7 @@ fn reposts_are_one_entry_that_lists_who_reposted() {
 }
 
 #[test]
-fn reposts_and_what_they_repeat_may_be_published_in_any_order() {
+fn reposts_and_their_originals_may_be_published_in_any_order() {
     let post = |number: usize| {
         let (author, times) = (
             ["zoe", "bob", "cas"][number - 1],

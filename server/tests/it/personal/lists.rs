@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{bodies, check, ids, posts, publish, server, status};
 
 #[test]
-fn a_list_is_a_feed_of_chosen_sources_and_complete_at_once() {
+fn a_list_is_a_complete_feed_of_its_members_at_once() {
     let server = server();
     let list = "/v1/users/ann/lists/friends";
     (1..=4).for_each(|body| drop(posts(&server, if body % 2 == 0 { "bob" } else { "cas" }, body..=body)));

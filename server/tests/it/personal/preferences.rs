@@ -10,7 +10,7 @@ use crate::server::Server;
 use testkit::world::{config, draft, insist};
 
 #[test]
-fn mutes_are_made_listed_and_taken_back_exactly() {
+fn mutes_are_created_listed_and_undone_exactly() {
     let server = server();
     ["bob", "tag:rust"].iter().for_each(|source| follow(&server, "ann", source));
     posts(&server, "bob", 1..=1);
@@ -49,7 +49,7 @@ fn muted_and_blocked_sources_are_listed_newest_first() {
 }
 
 #[test]
-fn a_block_ends_edges_both_ways_and_forbids_new_ones() {
+fn a_block_removes_follows_in_both_directions_and_prevents_new_ones() {
     let server = server();
     for (follower, source) in [("ann", "bob"), ("bob", "ann"), ("cas", "bob")] {
         follow(&server, follower, source);
@@ -80,7 +80,7 @@ fn a_block_ends_edges_both_ways_and_forbids_new_ones() {
 }
 
 #[test]
-fn mutes_and_blocks_act_on_what_others_repost_and_undoing_them_brings_it_back() {
+fn mutes_and_blocks_hide_reposted_posts_until_undone() {
     let server = server();
     ["bob", "cas", "tag:tea"].iter().for_each(|source| follow(&server, "ann", source));
     posts(&server, "cas", 1..=1);
@@ -136,7 +136,7 @@ fn rules_are_read_and_changed_field_by_field() {
 }
 
 #[test]
-fn rules_decide_what_shows() {
+fn rules_filter_the_feed() {
     let server = server();
     follow(&server, "ann", "bob");
     let question = publish(&server, "cas", 1, &json!({}));
@@ -158,7 +158,7 @@ fn rules_decide_what_shows() {
 }
 
 #[test]
-fn what_is_unread_is_counted_whatever_a_page_may_have_of_one_author() {
+fn the_unread_count_ignores_the_page_limit_per_author() {
     let server = server();
     follow(&server, "ann", "bob");
     posts(&server, "bob", 1..=5);
@@ -170,7 +170,7 @@ fn what_is_unread_is_counted_whatever_a_page_may_have_of_one_author() {
 }
 
 #[test]
-fn a_page_counts_what_it_passes_over_and_paging_comes_to_the_rest() {
+fn a_page_counts_skipped_entries_and_later_pages_show_them() {
     let server = server();
     ["bob", "cas"].iter().for_each(|source| follow(&server, "ann", source));
     posts(&server, "cas", 1..=2);
@@ -185,7 +185,7 @@ fn a_page_counts_what_it_passes_over_and_paging_comes_to_the_rest() {
 }
 
 #[test]
-fn what_is_unread_is_exact_right_after_every_change() {
+fn the_unread_count_is_exact_right_after_every_change() {
     let server = server();
     let path = "/v1/users/ann/marker";
     assert_eq!(server.get(path).json(), json!({"cursor": null, "unread": 0, "capped": false, "complete": true}));
@@ -227,7 +227,7 @@ fn many_posts(server: &Server, author: &str, count: usize) {
 }
 
 #[test]
-fn what_is_unread_below_thousands_that_are_muted_is_counted_or_said_to_be_unknown() {
+fn unread_entries_below_thousands_of_muted_ones_are_counted_or_reported_as_unknown() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let server = Server::start(config(1, policy));
         ["bob", "cas"].iter().for_each(|source| follow(&server, "ann", source));

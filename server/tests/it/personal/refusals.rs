@@ -7,7 +7,7 @@ use tidewire::feed::position::Position;
 use super::{check, server};
 
 #[test]
-fn every_refusal_has_its_status_its_code_and_its_field() {
+fn every_refusal_has_status_code_and_field() {
     let server = server();
     let edge_cursor = cursor::encode_edge(tidewire::clock::UnixMicros(5));
     let feed_cursor = cursor::encode(Position::MAX);
@@ -60,7 +60,7 @@ fn every_refusal_has_its_status_its_code_and_its_field() {
 }
 
 #[test]
-fn every_bad_body_is_refused_by_the_name_of_its_field() {
+fn every_invalid_body_is_refused_by_its_wrong_field() {
     let server = server();
     let edge = format!(r#"{{"cursor":"{}"}}"#, cursor::encode_edge(tidewire::clock::UnixMicros(5)));
     for (method, path, body, code, field) in [
@@ -96,7 +96,7 @@ fn every_bad_body_is_refused_by_the_name_of_its_field() {
 }
 
 #[test]
-fn every_other_method_is_refused_with_those_that_are_served() {
+fn unsupported_methods_are_refused_with_the_allowed_methods() {
     let server = server();
     for (method, path, allow) in [
         ("POST", "mutes/b", "PUT, DELETE"),
@@ -119,7 +119,7 @@ fn every_other_method_is_refused_with_those_that_are_served() {
 }
 
 #[test]
-fn a_post_neither_repeats_nor_answers_itself() {
+fn a_post_that_reposts_or_answers_itself_is_refused() {
     let server = server();
     for field in ["repost_of", "reply_to"] {
         let answer = server.post("/v1/posts", &serde_json::json!({"id": "7", "author": "ann", "body": 1, field: "7"}));

@@ -60,7 +60,7 @@ async fn seen(engine: &Engine, reader: &SourceId) -> String {
 }
 
 #[tokio::test]
-async fn what_readers_have_decided_survives_restarts_with_and_without_a_snapshot() {
+async fn preferences_survive_restarts_with_and_without_a_snapshot() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     decide(&engine).await;

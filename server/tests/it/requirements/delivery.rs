@@ -99,7 +99,7 @@ pub fn while_held<T>(server: &Server, clock: &HoldingClock, act: impl FnOnce() -
 }
 
 #[test]
-fn r1_a_post_is_on_its_authors_page_and_everyone_can_read_it() {
+fn r1_a_post_is_on_the_page_of_its_author_and_readable_by_everyone() {
     let server = Server::start(EngineConfig::default());
     let published = posts(&server, "bob", 1..=3);
     let page = server.get("/v1/users/bob/posts").json();
@@ -129,7 +129,7 @@ fn r2_a_post_is_acknowledged_before_it_is_delivered_and_is_then_pushed_to_every_
 }
 
 #[test]
-fn r3_posts_of_a_celebrity_are_pushed_to_nobody_and_merged_when_a_feed_is_read() {
+fn r3_posts_of_a_celebrity_are_not_pushed_and_are_merged_on_read() {
     let server = Server::start(config(2, above(2)));
     follow_all(&server, [("ann", "star"), ("eve", "star"), ("fay", "star"), ("ann", "bob")]);
     ["ann", "eve", "fay"].iter().for_each(|reader| assert_eq!(bodies(&server, &feed(reader)), [0; 0]));
@@ -144,7 +144,7 @@ fn r3_posts_of_a_celebrity_are_pushed_to_nobody_and_merged_when_a_feed_is_read()
 }
 
 #[test]
-fn r4_followers_who_are_not_awake_are_skipped_and_fall_asleep_after_the_active_window() {
+fn r4_sleeping_followers_are_skipped_and_readers_fall_asleep_after_the_active_window() {
     let window = Duration::from_secs(60);
     let (server, clock) = timed(EngineConfig { active_window: window, ..config(2, CelebrityPolicy::PushAll) });
     follow_all(&server, [("ann", "bob"), ("eve", "bob")]);
@@ -192,7 +192,7 @@ fn r5_a_returning_reader_gets_a_complete_feed_with_the_first_response() {
 }
 
 #[test]
-fn r6_an_inbox_is_capped_by_count_and_by_age_and_the_oldest_goes_first() {
+fn r6_an_inbox_is_capped_by_count_and_age_and_drops_the_oldest_first() {
     let day = Duration::from_secs(24 * 3_600);
     let settings =
         EngineConfig { inbox_posts: some(5), inbox_age: Some(2 * day), ..config(1, CelebrityPolicy::PushAll) };
@@ -228,7 +228,7 @@ fn r7_a_post_that_is_delivered_twice_appears_once() {
 }
 
 #[test]
-fn r8_big_fanouts_take_turns_with_small_ones_and_go_on_after_a_crash() {
+fn r8_big_fanouts_alternate_with_small_ones_and_continue_after_a_crash() {
     small_fanouts_pass_a_big_one();
     a_crash_in_the_middle_of_a_fanout_loses_nobody();
 }
@@ -294,7 +294,7 @@ fn a_crash_in_the_middle_of_a_fanout_loses_nobody() {
 }
 
 #[test]
-fn n11_the_cost_of_either_way_decides_whether_a_source_is_pushed_or_pulled() {
+fn n11_the_cost_of_both_routes_decides_whether_a_source_is_pushed_or_pulled() {
     let (server, _) = timed(config(2, CelebrityPolicy::ByCost(SENSITIVE)));
     follow_all(&server, ["ann", "cas", "dan"].map(|reader| (reader, "bob")));
     let read = |reader: &str, pages: u64| (0..pages).for_each(|_| assert_eq!(server.get(&feed(reader)).status, 200));

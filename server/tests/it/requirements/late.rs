@@ -145,7 +145,7 @@ fn set_of(sources: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn r20_a_source_that_fails_or_is_late_is_named_all_else_is_shown_and_later_it_is_shown_too() {
+fn r20_a_failing_or_late_source_is_named_and_its_posts_appear_later() {
     let others = Troubled::posts_but_of(&[LATE]);
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(2)] {
         for trouble in [Trouble::Fails, FOR_EVER] {
@@ -170,7 +170,7 @@ fn r20_a_source_that_fails_or_is_late_is_named_all_else_is_shown_and_later_it_is
 /// A read of the archive cannot be broken off: one that takes more than a page's whole time takes none of the others' posts with it, the
 /// first time and ever after, and is not begun for every page.
 #[test]
-fn sources_that_are_late_for_ever_are_named_and_every_walk_reaches_everything_else() {
+fn sources_that_never_answer_are_named_and_every_walk_reaches_all_other_posts() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(2)] {
         for late in [&[LATE][..], &[LATE, "m"]] {
             let troubles: Vec<_> =
@@ -193,7 +193,7 @@ fn sources_that_are_late_for_ever_are_named_and_every_walk_reaches_everything_el
 }
 
 #[test]
-fn what_is_in_memory_of_a_source_that_cannot_be_read_further_is_shown() {
+fn posts_in_memory_are_shown_even_if_the_rest_of_the_source_is_unreadable() {
     for trouble in [Trouble::Fails, FOR_EVER] {
         let troubled = Troubled::new(CelebrityPolicy::PushAll, &[(LATE, trouble)]);
         // The first page finds out.
@@ -209,7 +209,7 @@ fn what_is_in_memory_of_a_source_that_cannot_be_read_further_is_shown() {
 
 /// Its own page has no others' posts that would have to wait.
 #[test]
-fn a_slow_source_s_own_page_is_read_however_long_it_takes() {
+fn the_own_page_of_a_slow_source_is_read_without_a_time_limit() {
     let troubled = Troubled::new(CelebrityPolicy::PushAll, &[(LATE, FOR_EVER)]);
     for _ in 0..3 {
         let walk = read_down(&troubled.server, &format!("/v1/users/{LATE}/posts"), 10);
@@ -219,7 +219,7 @@ fn a_slow_source_s_own_page_is_read_however_long_it_takes() {
 
 /// Somewhat slow is not too slow: what comes in a page's time is shown.
 #[test]
-fn a_slow_source_whose_posts_come_in_time_is_missing_from_no_walk() {
+fn a_slow_source_that_answers_in_time_is_never_omitted() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let slow = Duration::from_millis(1_200);
         let troubled = Troubled::new(policy, &[(LATE, Trouble::Takes(slow))]);
@@ -231,7 +231,7 @@ fn a_slow_source_whose_posts_come_in_time_is_missing_from_no_walk() {
 }
 
 #[test]
-fn n9_what_a_page_lacks_is_named_and_counted_and_a_later_page_has_it() {
+fn n9_a_partial_page_names_and_counts_missing_sources_and_a_later_page_has_them() {
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
     let archive = FaultyArchive::<MemoryArchive>::default();
     let archive = Arc::new(archive);

@@ -13,7 +13,7 @@ use crate::server::Server;
 use testkit::world::config;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n1_a_live_client_that_comes_back_gets_the_missing_suffix_or_has_to_refetch() {
+async fn n1_a_returning_live_client_receives_the_missing_suffix_or_must_refetch() {
     let live = StreamLimits { history_changes: 5, ..StreamLimits::default() };
     let server = Server::start(EngineConfig { live, ..config(2, CelebrityPolicy::PushAll) });
     follow(&server, "ann", "bob");
@@ -45,7 +45,7 @@ async fn n1_a_live_client_that_comes_back_gets_the_missing_suffix_or_has_to_refe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n2_a_slow_client_is_cut_off_with_a_code_and_delays_nobody() {
+async fn n2_a_slow_client_is_cut_off_with_a_code_and_delays_no_other() {
     let server = Server::start(config(1, CelebrityPolicy::PushAll));
     for reader in ["slow", "ann"] {
         follow(&server, reader, "bob");

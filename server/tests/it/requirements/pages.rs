@@ -15,7 +15,7 @@ use crate::server::Server;
 use testkit::world::{above, config, id, some};
 
 #[test]
-fn r9_posts_of_one_instant_are_paged_by_id_wherever_they_come_from() {
+fn r9_posts_of_one_instant_are_paged_by_id_from_any_source() {
     // Some are in the inbox, some below it, and two outboxes are pulled.
     let server = Server::start(EngineConfig { inbox_posts: some(12), ..config(2, above(2)) });
     let stars = ["star", "nova"];
@@ -44,7 +44,7 @@ fn r9_posts_of_one_instant_are_paged_by_id_wherever_they_come_from() {
 }
 
 #[test]
-fn r10_a_page_merges_inbox_and_outboxes_and_asks_each_for_little() {
+fn r10_a_page_merges_inbox_and_outboxes_and_reads_little_of_each() {
     let server = Server::start(config(1, above(1)));
     let (sources, rounds) = (30, 40);
     let stars: Vec<String> = (0..sources).map(|nth| format!("star{nth}")).collect();
@@ -73,7 +73,7 @@ fn r10_a_page_merges_inbox_and_outboxes_and_asks_each_for_little() {
 }
 
 #[test]
-fn r11_a_page_says_that_nothing_is_older_and_who_is_unknown_costs_no_search() {
+fn r11_the_last_page_is_marked_and_unknown_readers_cost_no_search() {
     let server = Server::start(config(2, CelebrityPolicy::PushAll));
     follow(&server, "ann", "bob");
     posts(&server, "bob", 1..=4);
@@ -100,7 +100,7 @@ fn r11_a_page_says_that_nothing_is_older_and_who_is_unknown_costs_no_search() {
 }
 
 #[test]
-fn r12_scrolling_goes_on_below_the_inbox_to_the_end_without_a_gap() {
+fn r12_scrolling_continues_below_the_inbox_to_the_end_without_a_gap() {
     let server = Server::start(EngineConfig { inbox_posts: some(10), ..config(2, above(2)) });
     follow_all(&server, [("eve", "star"), ("fay", "star"), ("ann", "star"), ("ann", "bob"), ("ann", "tag:tea")]);
     server.get(&feed("ann"));
@@ -118,7 +118,7 @@ fn r12_scrolling_goes_on_below_the_inbox_to_the_end_without_a_gap() {
 }
 
 #[test]
-fn r26_a_page_carries_contents_or_on_request_ids_only() {
+fn r26_a_page_has_contents_or_on_request_only_ids() {
     let server = Server::start(config(2, CelebrityPolicy::PushAll));
     follow(&server, "ann", "bob");
     let post = publish(&server, "bob", 1, &json!({"tags": ["tea"], "topic": "42"}));
@@ -155,7 +155,7 @@ fn n3_a_reader_of_300_sources_wakes_once_to_a_complete_feed() {
 }
 
 #[test]
-fn n4_a_late_or_back_dated_post_stands_where_its_time_says_and_is_not_lost() {
+fn n4_a_late_or_backdated_post_is_sorted_by_its_time_and_not_lost() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let server = Server::start(config(2, policy));
         follow_all(&server, [("ann", "bob"), ("ann", "cas")]);
@@ -176,7 +176,7 @@ fn n4_a_late_or_back_dated_post_stands_where_its_time_says_and_is_not_lost() {
 }
 
 #[test]
-fn n6_a_list_is_complete_from_the_moment_it_is_created() {
+fn n6_a_list_is_complete_as_soon_as_it_is_created() {
     let server = Server::start(EngineConfig { inbox_posts: some(3), ..config(2, above(1)) });
     follow_all(&server, [("eve", "star"), ("fay", "star")]);
     for body in 0..30 {
@@ -199,7 +199,7 @@ fn n6_a_list_is_complete_from_the_moment_it_is_created() {
 }
 
 #[test]
-fn n10_a_page_has_no_more_entries_of_one_source_than_the_reader_wants() {
+fn n10_the_reader_can_limit_entries_per_source_on_a_page() {
     let server = Server::start(config(2, CelebrityPolicy::PushAll));
     follow_all(&server, [("ann", "bob"), ("ann", "cas")]);
     publish(&server, "cas", 0, &json!({}));

@@ -39,7 +39,7 @@ impl Poller {
 }
 
 #[test]
-fn n7_a_marker_counts_what_is_unread_and_what_came_after_it_whatever_its_time() {
+fn n7_a_marker_counts_unread_posts_and_later_arrivals_of_any_time() {
     let server = Server::start(config(2, above(2)));
     follow_all(&server, [("ann", "star"), ("eve", "star"), ("fay", "star"), ("ann", "bob"), ("ann", "cas")]);
     let unread = || server.get("/v1/users/ann/marker").json()["unread"].clone();
@@ -78,7 +78,7 @@ fn n7_a_marker_counts_what_is_unread_and_what_came_after_it_whatever_its_time() 
 }
 
 #[test]
-fn p9_a_polling_client_is_given_everything_in_whatever_order_it_comes_or_receives_a_gap() {
+fn p9_a_polling_client_receives_posts_in_any_arrival_order_or_a_gap() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll, above(2)] {
         let server = Server::start(config(2, policy));
         follow_all(&server, [("ann", "star"), ("eve", "star"), ("fay", "star"), ("ann", "bob")]);

@@ -42,7 +42,7 @@ fn reposters(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn r13_a_deleted_or_hidden_post_is_gone_from_every_feed_at_once_and_pages_stay_full() {
+fn r13_a_deleted_or_hidden_post_leaves_every_feed_at_once_and_pages_stay_full() {
     let server = server();
     follow_all(&server, [("ann", "bob"), ("eve", "bob"), ("ann", "star"), ("eve", "star"), ("fay", "star")]);
     let pushed = posts(&server, "bob", 1..=6);
@@ -67,7 +67,7 @@ fn r13_a_deleted_or_hidden_post_is_gone_from_every_feed_at_once_and_pages_stay_f
 }
 
 #[test]
-fn r14_a_follow_brings_posts_at_once_and_an_unfollow_takes_them_at_once() {
+fn r14_follows_add_and_unfollows_remove_posts_at_once() {
     let server = server();
     follow_all(&server, [("eve", "star"), ("fay", "star"), ("gus", "star"), ("ann", "cas")]);
     for body in 0..9 {
@@ -92,7 +92,7 @@ fn r14_a_follow_brings_posts_at_once_and_an_unfollow_takes_them_at_once() {
 }
 
 #[test]
-fn r15_reposts_of_one_post_are_one_entry_until_the_last_reason_is_gone() {
+fn r15_reposts_of_one_post_are_one_entry_until_the_last_reason_is_removed() {
     let server = server();
     follow_all(&server, ["cas", "dan", "eve"].map(|source| ("ann", source)));
     let origin = publish(&server, "bob", 1, &json!({}));
@@ -120,7 +120,7 @@ fn r15_reposts_of_one_post_are_one_entry_until_the_last_reason_is_gone() {
 }
 
 #[test]
-fn r16_ads_and_recommendations_come_by_edges_that_no_list_shows() {
+fn r16_ads_and_recommendations_arrive_by_hidden_follows() {
     let server = server();
     assert_eq!(server.json("PUT", "/v1/users/ann/following/shop", &json!({"hidden": true})).status, 201);
     follow(&server, "ann", "bob");
@@ -145,7 +145,7 @@ fn r16_ads_and_recommendations_come_by_edges_that_no_list_shows() {
 }
 
 #[test]
-fn r17_rules_decide_about_own_posts_replies_reposts_and_what_is_muted_or_blocked() {
+fn r17_rules_filter_own_posts_replies_reposts_and_muted_or_blocked_sources() {
     let server = server();
     follow_all(&server, [("ann", "bob"), ("ann", "dan")]);
     let by_cas = publish(&server, "cas", 1, &json!({}));
@@ -182,7 +182,7 @@ fn r17_rules_decide_about_own_posts_replies_reposts_and_what_is_muted_or_blocked
 }
 
 #[test]
-fn r18_tags_and_topics_are_followed_and_a_post_by_several_routes_appears_once() {
+fn r18_tags_and_topics_can_be_followed_and_a_post_by_several_routes_appears_once() {
     for policy in [CelebrityPolicy::PushAll, CelebrityPolicy::PullAll] {
         let server = Server::start(config(2, policy));
         follow_all(&server, ["topic:42", "tag:tea", "bob", "dan"].map(|source| ("ann", source)));
@@ -203,7 +203,7 @@ fn r18_tags_and_topics_are_followed_and_a_post_by_several_routes_appears_once() 
 }
 
 #[test]
-fn r23_a_reader_may_follow_so_many_sources_and_one_more_is_refused_with_the_limit() {
+fn r23_follows_above_the_limit_are_refused_with_the_limit() {
     let server = Server::start(EngineConfig { following_max: 3, ..config(1, CelebrityPolicy::PushAll) });
     follow_all(&server, ["bob", "cas", "dan"].map(|source| ("ann", source)));
     let one_more = || server.send("PUT", "/v1/users/ann/following/eve", None, "");
@@ -219,7 +219,7 @@ fn r23_a_reader_may_follow_so_many_sources_and_one_more_is_refused_with_the_limi
 }
 
 #[test]
-fn n5_unfollow_mute_and_block_act_on_what_is_there_and_undoing_them_brings_it_back() {
+fn n5_unfollow_mute_and_block_hide_existing_posts_until_undone() {
     let server = server();
     follow_all(&server, [("ann", "bob"), ("ann", "star"), ("eve", "star"), ("fay", "star"), ("bob", "ann")]);
     for body in 0..8 {
@@ -250,7 +250,7 @@ fn n5_unfollow_mute_and_block_act_on_what_is_there_and_undoing_them_brings_it_ba
 }
 
 #[test]
-fn n8_an_explanation_says_why_a_post_is_or_is_not_in_the_feed() {
+fn n8_an_explanation_names_why_a_post_is_or_is_not_in_the_feed() {
     let server = server();
     follow_all(&server, [("ann", "bob"), ("ann", "tag:tea"), ("ann", "star"), ("eve", "star"), ("fay", "star")]);
     let posts = ["bob", "star", "cas"].map(|author| publish(&server, author, 1, &json!({})));

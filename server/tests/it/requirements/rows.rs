@@ -72,7 +72,7 @@ fn collect(folder: &Path, found: &mut ShownBy) {
 }
 
 #[test]
-fn each_requirement_is_shown_by_the_one_test_that_the_table_names() {
+fn each_requirement_has_the_tests_that_the_table_names() {
     let read = |file: &str| fs::read_to_string(repository().join(file)).unwrap();
     let (named, suite) = (named(&read("docs/requirements.md")), read(SUITE));
     let mut found = ShownBy::new();
@@ -94,7 +94,7 @@ fn each_requirement_is_shown_by_the_one_test_that_the_table_names() {
 }
 
 #[test]
-fn tests_are_found_among_all_attributes_and_other_functions_are_none() {
+fn tests_are_found_behind_any_attributes_and_other_functions_are_ignored() {
     let source = "#[test]\nfn r1_this() {}\n\nfn r2_helper() {}\n#[ignore = \"why\"]\n#[tokio::test(flavor = \"x\")]\n\
         #[cfg(unix)]\nasync fn r3_that() {}\n    #[cfg_attr(\n    #[test]\n    #[ignore]\n    fn n4_there(text: &str) {}\n";
     assert_eq!(tests(source), ["r1_this", "r3_that", "n4_there"]);

@@ -140,7 +140,7 @@ const POSTS_LEFT_MAX: u64 = 3 * 20;
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn the_second_level_may_be_cassandra_and_moves_there_and_back() {
+fn the_second_level_can_move_to_cassandra_and_back() {
     let nodes = Nodes::shared();
     let (url, directory, copy) =
         (nodes.url(&Nodes::keyspace()), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -167,7 +167,7 @@ fn the_second_level_may_be_cassandra_and_moves_there_and_back() {
     let (status, said) = Program::spawn(directory.path(), &["--archive", &url]).ended();
     assert!(!status.success() && said.contains("archive.redb has posts that cassandra://"), "{said}");
     let said = done(&["archive", "copy", "--from", &at(&directory), "--to", &url]);
-    assert!(said.contains("good: both are the same"), "{said}");
+    assert!(said.contains("good: both are equal"), "{said}");
     // What is there is not written again.
     let said = done(&["archive", "copy", "--from", &at(&directory), "--to", &url]);
     assert!(said.starts_with("written: 0 posts, 0 entries\n"), "{said}");
@@ -192,14 +192,14 @@ fn the_second_level_may_be_cassandra_and_moves_there_and_back() {
     let _ = std::fs::remove_file(directory.path().join("archive.redb"));
     let _ = std::fs::remove_file(directory.path().join("archive.sums"));
     let said = done(&["archive", "copy", "--from", &url, "--to", &format!("{}/archive.redb", at(&directory))]);
-    assert!(said.contains("good: both are the same"), "{said}");
+    assert!(said.contains("good: both are equal"), "{said}");
     assert!(done(&["archive", "verify", &at(&directory)]).contains("good: "));
     oracle.agrees(&Program::start(directory.path(), &["--outbox-posts", "10"]));
 }
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn a_copy_to_cassandra_is_repeated_after_the_server_went_on_with_its_file() {
+fn a_copy_to_cassandra_can_be_repeated_after_the_file_has_changed() {
     let nodes = Nodes::shared();
     let (url, directory) = (nodes.url(&Nodes::keyspace()), tempfile::tempdir().unwrap());
     let at = directory.path().to_str().unwrap();
@@ -225,7 +225,7 @@ fn a_copy_to_cassandra_is_repeated_after_the_server_went_on_with_its_file() {
             assert!(program.ended().0.success());
         }
         let said = done(&["archive", "copy", "--from", at, "--to", &url]);
-        assert!(said.contains("good: both are the same"), "{said}");
+        assert!(said.contains("good: both are equal"), "{said}");
         let said = done(&["archive", "copy", "--from", at, "--to", &url]);
         assert!(said.starts_with("written: 0 posts, 0 entries\n"), "{said}");
     }
@@ -240,7 +240,7 @@ fn a_copy_to_cassandra_is_repeated_after_the_server_went_on_with_its_file() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn an_import_into_a_directory_takes_old_posts_to_cassandra() {
+fn an_import_into_a_directory_archives_old_posts_in_cassandra() {
     let nodes = Nodes::start(1);
     let (url, directory, files) = (nodes.url("imported"), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     done(&["archive", "init", "--archive", &url, "--replicas", "1"]);
@@ -271,7 +271,7 @@ fn an_import_into_a_directory_takes_old_posts_to_cassandra() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
-fn old_posts_in_cassandra_outlive_kills_of_the_server_and_of_the_store() {
+fn old_posts_in_cassandra_survive_kills_of_the_server_and_of_the_store() {
     let nodes = Nodes::start(1);
     let (url, directory) = (nodes.url("feeds"), tempfile::tempdir().unwrap());
     done(&["archive", "init", "--archive", &url, "--replicas", "1"]);

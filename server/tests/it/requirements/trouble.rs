@@ -43,7 +43,7 @@ fn r19_push_pull_and_hybrid_are_chosen_by_configuration_and_show_the_same_feed()
 }
 
 #[test]
-fn r21_an_overloaded_server_refuses_the_excess_and_goes_on_with_the_rest() {
+fn r21_an_overloaded_server_refuses_the_excess_and_serves_the_rest() {
     let (server, let_go) = stuck(AdmissionLimits { writes: 4, ..AdmissionLimits::default() });
     let accepted = [(); 4].map(|()| begun_publish(&server));
     wait_for(&server, "writes", 4);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_written_but_the_entries_of_sources_that_are_damaged_or_held_back() {
+    fn a_copy_omits_only_entries_of_damaged_and_held_back_sources() {
         let damaged = vec![source(3), source(4), source(9)];
         let archive = FaultyArchive::new(MemoryArchive::ordered(), Plan { damaged, ..Plan::default() });
         let posts = (0..20).map(|id| (PostId(id), ArchivedRecord::Deleted)).collect();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_takes_no_posts_is_an_error() {
+    fn a_store_that_refuses_posts_is_an_error() {
         let plan = Plan { fail_writes: 2..3, damaged: vec![source(1)], ..Plan::default() };
         let archive = FaultyArchive::new(MemoryArchive::ordered(), plan);
         let batch = Batch { placed: vec![(source(1), at(1, 1), Route::Pull)], ..Batch::default() };

@@ -51,7 +51,7 @@ impl Node {
 }
 
 #[test]
-fn a_copy_of_everything_goes_on_where_it_failed() {
+fn a_full_copy_continues_where_it_failed() {
     let node = node(3 * CHANGES_PER_BATCH as u64);
     let last = Sequence(3 * CHANGES_PER_BATCH as u64);
     node.behind.begin(last).unwrap();
@@ -66,7 +66,7 @@ fn a_copy_of_everything_goes_on_where_it_failed() {
 }
 
 #[test]
-fn a_node_that_is_deposed_while_it_writes_stores_no_progress() {
+fn a_node_deposed_during_a_write_stores_no_progress() {
     let mut node = node(9);
     node.note_changes(1..=9);
     let asked = AtomicU64::new(0);
@@ -90,7 +90,7 @@ fn a_deleted_post_whose_record_is_damaged_becomes_a_tombstone() {
 }
 
 #[test]
-fn a_source_is_held_back_before_the_progress_and_written_by_a_later_turn() {
+fn a_source_is_held_back_before_progress_is_stored_and_written_later() {
     let node = node(9);
     node.note_changes(1..=9);
     let ann = SourceId::new("ann").unwrap();

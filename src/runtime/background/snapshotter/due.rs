@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_snapshots_write_follows_what_was_written_and_not_all_there_is() {
+    fn the_volume_of_snapshots_is_proportional_to_the_journal() {
         for state_bytes in [1 << 30, 8 << 30, 80 << 30] {
             for bytes_per_minute in [1 << 10, 1 << 20, 20 << 20, 600 << 20] {
                 let (snapshots, journal) = day(state_bytes, bytes_per_minute);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_snapshot_is_taken_by_the_clock_and_by_the_bytes_of_the_journal() {
+    fn a_small_snapshot_is_due_by_time_or_by_journal_bytes() {
         let options = SnapshotOptions::default();
         let (small, large) = (SNAPSHOT_SMALL_BYTES, SNAPSHOT_SMALL_BYTES + 1);
         for (minutes, journal_bytes, snapshot_bytes, expected) in [

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_that_wait_for_a_backup_take_a_limited_space() {
+    fn segments_kept_for_a_backup_are_limited_in_bytes() {
         const MAX: u64 = JOURNAL_KEPT_FOR_BACKUP_BYTES_MAX;
         for (bytes, expected) in
             [(&[][..], 0), (&[1, 2], 2), (&[MAX], 1), (&[MAX, 1], 1), (&[MAX + 1], 0), (&[MAX - 1, 1, 1], 2)]

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_crashes_are_quarantined_for_a_while() {
+    fn repeated_crashes_cause_a_temporary_quarantine() {
         let directory = Directory::new(Sharding::new(1));
         let (reader, start) = (SourceSlot(3), UnixMicros(0));
         for count in 1..=USER_PANICS_MAX {

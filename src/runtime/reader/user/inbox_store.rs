@@ -201,7 +201,7 @@ mod tests {
     use crate::limits::SAMPLED_INBOXES_MAX;
 
     #[test]
-    fn mail_reaches_open_pigeonholes_only() {
+    fn posts_are_delivered_to_open_inboxes_only() {
         let inbox_store = Rc::new(RefCell::new(InboxStore::new(Arc::default())));
         let posts_max = NonZeroUsize::new(2).unwrap();
         let handles: Vec<_> =
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_survey_looks_at_few_inboxes_and_tells_of_all() {
+    fn a_sample_of_few_inboxes_estimates_the_bytes_of_all() {
         let inbox_store = Rc::new(RefCell::new(InboxStore::new(Arc::default())));
         let readers = 3 * SAMPLED_INBOXES_MAX as u32;
         let posts_max = NonZeroUsize::new(800).unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_notice_is_dropped_for_one_that_says_less() {
+    fn a_notice_is_never_replaced_by_a_less_specific_one() {
         let post = |id| Invalidation::Published(at(1, id));
         let turned = |id| Invalidation::EntryChanged(PostId(id));
         let wait = |invalidations: &[Invalidation]| {

@@ -274,7 +274,7 @@ fn run(scheduler: impl Scheduler + 'static, seen: &Arc<Seen>) {
 }
 
 #[test]
-fn direct_pages_beside_deliveries_sleep_and_crashes_are_exact_or_not_there() {
+fn direct_reads_concurrent_with_deliveries_sleep_and_crashes_are_exact_or_refused() {
     let seen = Arc::<Seen>::default();
     run(RandomScheduler::new_from_seed(1, 300), &seen);
     run(PctScheduler::new_from_seed(1, 3, 300), &seen);

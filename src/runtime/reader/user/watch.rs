@@ -394,7 +394,7 @@ mod tests {
     use crate::feed::position::at;
 
     #[test]
-    fn a_page_shows_all_there_is_between_its_bounds() {
+    fn the_bounds_of_a_page_enclose_exactly_the_entries_it_shows() {
         let page = |times: &[i64], next: Option<i64>| Page {
             items: times.iter().map(|time| (at(*time, 0), ())).collect(),
             next: next.map(|time| at(time, 0)),

@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_sides_agree_with_a_map_of_edges_also_after_a_restart(
+    fn both_sides_of_follows_agree_with_a_map_of_edges_even_after_a_restart(
         ops in prop::collection::vec(op(), 1..14),
         before in 0..4_000i64,
         max in 0..600usize,

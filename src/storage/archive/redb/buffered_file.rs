@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_runs_full_at_any_write_loses_nothing_and_is_used_again_once_there_is_room() {
+    fn a_disk_full_at_any_write_loses_nothing_and_writes_resume_when_space_is_free() {
         for writes_left in (0..200).step_by(3) {
             let disk = Disk::new();
             let archive = disk.open();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn persisting_on_a_disk_that_runs_full_waits_for_room_while_others_read() {
+    fn persist_on_a_full_disk_waits_for_space_while_reads_continue() {
         for writes_left in 0..8 {
             let disk = Disk::new();
             let archive = disk.open();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_does_not_wait_for_room() {
+    fn closing_does_not_wait_for_free_space() {
         let disk = Disk::new();
         let archive = disk.open();
         archive.write(&batch(0)).unwrap();

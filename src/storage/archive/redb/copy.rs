@@ -199,7 +199,7 @@ fn split_row(rows: &[u8]) -> Option<Row<'_>> {
 }
 
 fn sized<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Error> {
-    bytes.try_into().map_err(|_| layout::damaged(format!("a row has {} bytes in place of {N}", bytes.len())))
+    bytes.try_into().map_err(|_| layout::damaged(format!("a row has {} bytes instead of {N}", bytes.len())))
 }
 
 #[cfg(test)]
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_the_archive_as_it_was_when_the_copy_began() {
+    fn a_copy_has_the_state_at_its_beginning() {
         let directory = tempfile::tempdir().unwrap();
         let archive = RedbArchive::open(&directory.path().join("from"), CACHE_BYTES).unwrap();
         archive.set_identity(IDENTITY).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_old_posts_are_the_same_in_the_next_copy() {
+    fn chunks_of_old_posts_are_identical_in_the_next_copy() {
         let directory = tempfile::tempdir().unwrap();
         let archive = RedbArchive::open(&directory.path().join("archive"), 64 << 20).unwrap();
         let write =
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_ends_when_no_more_chunks_are_wanted() {
+    fn a_copy_ends_when_the_receiver_stops() {
         let directory = tempfile::tempdir().unwrap();
         let archive = RedbArchive::open(&directory.path().join("archive"), CACHE_BYTES).unwrap();
         archive.write(&batch(0..10)).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_chunk_are_refused() {
+    fn invalid_chunks_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let copy = ArchiveFromChunks::create(&directory.path().join("archive")).unwrap();
         let compressed = |rows: &[u8]| {

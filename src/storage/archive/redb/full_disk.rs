@@ -38,7 +38,7 @@ fn opened(archive: &Disk, sums: &Disk, is_new: bool) -> Result<RedbArchive, Arch
 }
 
 #[test]
-fn an_archive_that_is_closed_on_a_full_disk_opens_again_with_what_was_persisted() {
+fn an_archive_closed_on_a_full_disk_reopens_with_persisted_data() {
     let mut refused = Vec::new();
     let mut kept = 0;
     for (full, writes_left) in [[true, false], [false, true], [true, true]]
@@ -99,7 +99,7 @@ impl StorageBackend for Limited {
 }
 
 #[test]
-fn a_disk_that_is_full_at_any_write_of_a_rewrite_leaves_the_archive_as_it_was() {
+fn a_disk_full_at_any_write_of_a_rewrite_leaves_the_archive_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("archive.redb");
     let archive = RedbArchive::open(&path, 1 << 20).unwrap();

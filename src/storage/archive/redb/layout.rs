@@ -96,7 +96,7 @@ pub(super) fn kept(value: &[u8]) -> Result<ArchivedRecord, Error> {
 
 pub(super) fn source(key: &[u8]) -> Result<SourceId, Error> {
     let text =
-        str::from_utf8(key).map_err(|_| damaged("the source id of the counts of an outbox is no text".into()))?;
+        str::from_utf8(key).map_err(|_| damaged("the source id of the counts of an outbox is not text".into()))?;
     SourceId::new(text).map_err(|why| damaged(format!("the counts of an outbox have a bad source id: {why}")))
 }
 

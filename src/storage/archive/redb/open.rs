@@ -79,7 +79,7 @@ fn check_whole(database: &mut Database, path: &Path) -> Result<(), ArchiveError>
     if totals(database).map_err(failed)? == before {
         return Ok(());
     }
-    let what = "what is in it does not match the checksums in it".to_owned();
+    let what = "its content does not match its checksums".to_owned();
     Err(ArchiveError::Damaged { place: path.display().to_string(), what })
 }
 
@@ -161,7 +161,7 @@ pub(super) fn refused(error: DatabaseError, path: &Path) -> ArchiveError {
     match error {
         DatabaseError::DatabaseAlreadyOpen => ArchiveError::Locked { place: path.display().to_string() },
         DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it does not start as one" }
+            ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it has bad magic bytes" }
         }
         DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
             ArchiveError::Damaged { place: path.display().to_string(), what: "its end is missing".into() }
@@ -205,7 +205,7 @@ pub(super) fn check_format(database: &impl ReadableDatabase, path: &Path) -> Res
         Some(found) if found > layout::FORMAT => {
             Err(ArchiveError::NewerFormat { place: path.display().to_string(), found, known: layout::FORMAT })
         }
-        _ => Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it names no format" }),
+        _ => Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why: "it has no format number" }),
     }
 }
 
@@ -217,7 +217,7 @@ fn not_an_archive(path: &Path, error: Error) -> ArchiveError {
         | Error::TableIsMultimap(_)
         | Error::TypeDefinitionChanged { .. } => ArchiveError::NotAnArchive {
             place: path.display().to_string(),
-            why: "its tables are those of something else",
+            why: "its tables are not those of an archive",
         },
         error => cannot("open", path, error),
     }
@@ -258,13 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_something_else_is_refused() {
-        let start = |why: &str| format!("FILE is no archive: {why}; move it away or name another file");
+    fn a_foreign_file_is_refused() {
+        let start = |why: &str| format!("FILE is not an archive: {why}; move it away or name another file");
         assert_eq!(refusal(|path| fs::write(path, "").unwrap()), start("it is empty"));
         for text in ["x", "a letter to grandmother", &"0".repeat(1 << 20)] {
-            assert_eq!(refusal(|path| fs::write(path, text).unwrap()), start("it does not start as one"));
+            assert_eq!(refusal(|path| fs::write(path, text).unwrap()), start("it has bad magic bytes"));
         }
-        let others = start("its tables are those of something else");
+        let others = start("its tables are not those of an archive");
         let other = TableDefinition::<u64, u64>::new("accounts");
         assert_eq!(refusal(|path| database(path, |to| drop(to.open_table(other).unwrap()))), others);
         let other = MultimapTableDefinition::<u64, u64>::new("meta");
@@ -280,7 +280,7 @@ mod tests {
             };
             assert_eq!(refusal(without), others, "{name}");
         }
-        let unnamed = start("it names no format");
+        let unnamed = start("it has no format number");
         assert_eq!(refusal(|path| database(path, |to| drop(to.open_table(layout::META).unwrap()))), unnamed);
         assert_eq!(refusal(|path| format(path, 0)), unnamed);
     }
@@ -289,7 +289,7 @@ mod tests {
     fn a_file_of_a_newer_format_is_refused() {
         assert_eq!(
             refusal(|path| format(path, layout::FORMAT + 1)),
-            "the archive FILE has format 3, and this version knows formats up to 2; \
+            "the archive FILE has format 3, and this version reads formats up to 2; \
             open it with the version that wrote it or a newer one"
         );
     }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_making_was_cut_short_is_finished() {
+    fn a_partly_created_file_is_completed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive");
         drop(Database::create(&path).unwrap());

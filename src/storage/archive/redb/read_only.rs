@@ -58,7 +58,7 @@ impl ReadOnlyArchive {
                 DatabaseError::RepairAborted => ArchiveError::Failed {
                     action: "read",
                     place: path.display().to_string(),
-                    source: "it was not closed in order; the next start of a server on it repairs it".into(),
+                    source: "it was not closed properly; the next start of a server repairs it".into(),
                 },
                 error => open::refused(error, path),
             };
@@ -218,7 +218,7 @@ pub fn identity_without_lock(path: &Path) -> Result<Option<Identity>, ArchiveErr
         raw.read(0, &mut magic).map_err(cannot_read)?;
     }
     if magic != *MAGIC {
-        let why = if bytes == 0 { "it is empty" } else { "it does not start as one" };
+        let why = if bytes == 0 { "it is empty" } else { "it has bad magic bytes" };
         return Err(ArchiveError::NotAnArchive { place: path.display().to_string(), why });
     }
     let (before, is_open) = raw.database_header().map_err(cannot_read)?;
@@ -290,7 +290,7 @@ mod tests {
     use std::ops::Bound;
 
     #[test]
-    fn everything_is_read_by_id_and_nothing_is_written() {
+    fn a_read_only_archive_reads_all_posts_by_id_and_writes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive");
         let kept = [(2, ArchivedRecord::Deleted), (3, post("three")), (u64::MAX, post("last"))]
@@ -303,7 +303,7 @@ mod tests {
         let killed = directory.path().join("killed");
         fs::copy(&path, &killed).unwrap();
         let refusal = ReadOnlyArchive::open(&killed, CACHE_BYTES).err().unwrap();
-        assert!(std::error::Error::source(&refusal).unwrap().to_string().contains("not closed in order"), "{refusal}");
+        assert!(std::error::Error::source(&refusal).unwrap().to_string().contains("not closed properly"), "{refusal}");
         archive.close();
         let before = fs::read(&path).unwrap();
         let archive = ReadOnlyArchive::open(&path, CACHE_BYTES).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_of_a_closed_archive_is_read_while_others_hold_its_lock() {
+    fn the_identity_of_a_closed_archive_is_read_without_its_lock() {
         let directory = tempfile::tempdir().unwrap();
         let (path, killed) = (directory.path().join("archive"), directory.path().join("killed"));
         assert_eq!(identity_without_lock(&path).unwrap(), None, "there is none");
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_is_refused() {
+    fn files_that_are_not_archives_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive");
         let refusal = |content: &[u8]| {
@@ -355,14 +355,14 @@ mod tests {
             assert!(matches!(identity_without_lock(&path), Err(ArchiveError::NotAnArchive { .. })));
             ReadOnlyArchive::open(&path, CACHE_BYTES).err().unwrap().to_string()
         };
-        assert!(refusal(b"a letter").contains("is no archive: it does not start as one"));
+        assert!(refusal(b"a letter").contains("is not an archive: it has bad magic bytes"));
         assert!(!refusal(b"").is_empty());
         assert!(ReadOnlyArchive::open(&directory.path().join("none"), CACHE_BYTES).is_err());
     }
 
     #[cfg(unix)]
     #[test]
-    fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+    fn special_files_are_refused_without_blocking() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

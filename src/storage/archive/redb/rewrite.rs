@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_in_no_byte_of_the_file_and_the_rest_is_there() {
+    fn a_rewrite_removes_every_byte_of_removed_data_and_keeps_the_rest() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive.redb");
         let archive = filled(&path);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rewritten_file_has_checksums_of_its_own_and_the_identity() {
+    fn the_rewritten_file_has_new_checksums_and_the_same_identity() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive.redb");
         let archive = filled(&path);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ends_between_any_two_steps_leaves_an_archive_that_opens() {
+    fn a_crash_between_any_two_steps_of_a_rewrite_leaves_a_valid_archive() {
         let [directory, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let path = directory.path().join("archive.redb");
         let archive = filled(&path);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn posts_are_read_while_the_file_is_replaced() {
+    fn reads_continue_while_the_file_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive.redb");
         drop(filled(&path));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_was_cut_short_is_removed_and_the_archive_is_as_it_was() {
+    fn an_interrupted_copy_is_removed_and_the_archive_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("archive.redb");
         let archive = filled(&path);

@@ -89,7 +89,7 @@ fn format_1(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_process_that_ends_between_any_two_steps_of_an_upgrade_leaves_an_archive_that_opens() {
+fn a_crash_between_any_two_steps_of_an_upgrade_leaves_a_valid_archive() {
     let made = Place::with(&vec![]);
     let archive = made.open().unwrap();
     fill(&archive);
@@ -131,7 +131,7 @@ fn a_process_that_ends_between_any_two_steps_of_an_upgrade_leaves_an_archive_tha
 }
 
 #[test]
-fn a_process_that_ends_between_any_two_steps_of_setting_checksums_aside_leaves_an_archive_that_opens() {
+fn a_crash_while_checksums_are_set_aside_leaves_a_valid_archive() {
     let made = Place::with(&vec![]);
     let archive = made.open().unwrap();
     fill(&archive);
@@ -163,7 +163,7 @@ fn a_process_that_ends_between_any_two_steps_of_setting_checksums_aside_leaves_a
 }
 
 #[test]
-fn a_process_that_ends_between_any_two_steps_of_setting_an_archive_aside_keeps_it_and_can_be_started_again() {
+fn a_crash_while_an_archive_is_set_aside_keeps_it_and_the_start_can_be_repeated() {
     let made = Place::with(&vec![]);
     let archive = made.open().unwrap();
     fill(&archive);

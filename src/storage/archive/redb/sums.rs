@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_of_power_makes_no_page_that_was_persisted_look_damaged() {
+    fn persisted_pages_do_not_look_damaged_after_a_power_loss() {
         for seed in 0..40 {
             let mut random = fastrand::Rng::with_seed(seed);
             let files = Files::default();
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_not_what_was_written_fails_what_reads_it_and_nothing_else() {
+    fn a_page_with_a_wrong_checksum_fails_only_reads_of_this_page() {
         let files = Files::default();
         let archive = files.open().unwrap();
         (0..300).for_each(|nth| archive.write(&batch(nth)).unwrap());
@@ -466,7 +466,7 @@ mod tests {
         let unreadable = (0..300).filter(|nth| archive.post(PostId(*nth)).is_err()).count();
         assert!((1..20).contains(&unreadable), "{unreadable}");
         let error = (0..300).find_map(|nth| archive.post(PostId(nth)).err()).unwrap().to_string();
-        assert!(error.contains(&format!("the page at byte {page} is not what was written")), "{error}");
+        assert!(error.contains(&format!("the page at byte {page} has a wrong checksum")), "{error}");
         archive.write(&batch(900)).unwrap();
         assert!(archive.post(PostId(900)).unwrap().is_some());
         // A write to the damaged page leaves nothing behind either: the archive continues, does not grow, and opens again.

@@ -86,7 +86,7 @@ mod tests {
     use crate::storage::archive::{Archive as _, ArchiveError, RedbArchive};
 
     #[test]
-    fn tables_that_were_opened_while_a_write_ended_are_not_kept() {
+    fn tables_opened_during_a_commit_are_not_cached() {
         let directory = tempfile::tempdir().unwrap();
         let archive = RedbArchive::open(&directory.path().join("archive"), CACHE_BYTES).unwrap();
         let (tables, opened) = (OpenTables::default(), Cell::new(0));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_finds_what_was_written_before_it_while_others_read_all_the_time() {
+    fn a_read_finds_earlier_writes_while_others_read_constantly() {
         let directory = tempfile::tempdir().unwrap();
         let archive = RedbArchive::open(&directory.path().join("archive"), CACHE_BYTES).unwrap();
         let is_over = AtomicBool::new(false);

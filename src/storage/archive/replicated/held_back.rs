@@ -56,7 +56,7 @@ impl ReplicatedArchive {
     pub(super) fn refuse_held_back(&self, batch: &Batch) -> Result<(), ArchiveError> {
         let state = self.state.lock();
         let Some(held_back) = &state.held_back else {
-            let why = "it is not known which sources are held back".to_owned();
+            let why = "the list of held-back sources is unknown".to_owned();
             return Err(ArchiveError::Unavailable { place: self.archive.place(), why });
         };
         match batch.placed.iter().find(|(source, ..)| held_back.contains(source)) {

@@ -25,7 +25,7 @@ fn behind(after: u64, through: u64) -> ReplicatedArchive {
 }
 
 #[test]
-fn changes_are_due_in_the_order_of_the_log_until_the_archive_has_them() {
+fn changes_are_due_in_log_order_until_the_archive_has_them() {
     let archive = behind(0, 0);
     assert_eq!(archive.due(9), None);
     for (at, id) in [(3, 8), (4, 7), (4, 6), (4, 8), (7, 5)] {
@@ -46,7 +46,7 @@ fn changes_are_due_in_the_order_of_the_log_until_the_archive_has_them() {
 }
 
 #[test]
-fn everything_is_due_if_the_archive_is_behind_the_list() {
+fn a_full_copy_is_due_if_the_archive_is_behind_the_list_of_changes() {
     for (after, progress, is_listed) in [(5, 0, false), (5, 4, false), (5, 5, true), (5, 8, true), (0, 0, true)] {
         let archive = behind(after, progress);
         archive.note_change(Sequence(9), PostId(1));
@@ -105,7 +105,7 @@ fn edits_are_kept_until_the_archive_has_the_last_of_them() {
 }
 
 #[test]
-fn edits_that_wait_for_the_archive_are_refused_beyond_their_limit_wherever_the_posts_are() {
+fn pending_edits_above_the_limit_are_refused_for_posts_in_memory_and_archive() {
     for is_in_memory in [true, false] {
         let archive = behind(0, 0);
         let posts = (1..=9).map(|id| (PostId(id), ArchivedRecord::Deleted)).collect();
@@ -143,7 +143,7 @@ fn edits_that_wait_for_the_archive_are_refused_beyond_their_limit_wherever_the_p
 }
 
 #[test]
-fn what_was_read_before_another_node_wrote_it_is_forgotten() {
+fn writes_of_another_node_invalidate_cached_reads() {
     let store = Arc::new(FaultyArchive::remote(MemoryArchive::ordered(), Plan::default()));
     store.write(&Batch { posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() }).unwrap();
     let archive = ReplicatedArchive::with_limits(Arc::clone(&store) as Arc<dyn Archive>, LIMITS).unwrap();
@@ -174,7 +174,7 @@ fn what_was_read_before_another_node_wrote_it_is_forgotten() {
 
 #[test]
 #[ignore = "takes 3 s of real time"]
-fn a_round_waits_as_long_as_the_archive_comes_further() {
+fn a_round_waits_while_the_archive_makes_progress() {
     let archive = behind(0, 0);
     archive.set_followed();
     std::thread::scope(|threads| {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::eventually_async;
 
-impl Town {
+impl TestCluster {
     fn in_memory_of(&self, nth: u64) -> Vec<usize> {
         let of = |member: &Member| {
             let world = &member.node.engine.shared().world;
@@ -24,45 +24,44 @@ impl Town {
     }
 }
 
-pub async fn a_damaged_outbox_keeps_the_posts_of_its_source_in_the_memory_of_all_nodes_and_delays_no_other(
-    store: Store,
-) {
-    let mut town = Town::new(store).await;
-    town.publish_up_to(30).await;
-    town.settle().await;
+pub async fn a_damaged_outbox_keeps_posts_of_its_source_in_memory_and_delays_no_other(store: Store) {
+    let mut cluster = TestCluster::new(store).await;
+    cluster.publish_up_to(30).await;
+    cluster.settle().await;
     let damaged = id(&author(1));
-    *town.damaged.lock().unwrap() = Some(damaged.clone());
-    town.publish_up_to(90).await;
-    town.edit(40, "[40]").await;
-    town.delete(41).await;
-    town.delete(43).await;
-    let last = town.log.range().unwrap().last;
-    eventually_async("the archive goes on without the source", async || town.archive.through().unwrap() >= last).await;
-    assert_eq!(town.archive.held_back().unwrap(), BTreeSet::from([damaged.clone()]));
+    *cluster.damaged.lock().unwrap() = Some(damaged.clone());
+    cluster.publish_up_to(90).await;
+    cluster.edit(40, "[40]").await;
+    cluster.delete(41).await;
+    cluster.delete(43).await;
+    let last = cluster.log.range().unwrap().last;
+    eventually_async("the archive goes on without the source", async || cluster.archive.through().unwrap() >= last)
+        .await;
+    assert_eq!(cluster.archive.held_back().unwrap(), BTreeSet::from([damaged.clone()]));
     // 31, 34 to 88, without the one that was deleted.
-    town.check_memory(19).await;
+    cluster.check_memory(19).await;
     for nth in 0..3 {
-        town.restart(nth);
-        town.all_are_members().await;
-        town.publish_up_to(93 + 3 * nth as u64).await;
-        town.check_memory(20 + nth).await;
+        cluster.restart(nth);
+        cluster.all_are_members().await;
+        cluster.publish_up_to(93 + 3 * nth as u64).await;
+        cluster.check_memory(20 + nth).await;
     }
-    assert_eq!(town.archive.held_back().unwrap(), BTreeSet::from([damaged]));
-    *town.damaged.lock().unwrap() = None;
-    town.sequencer().await;
-    let writer = town.sequencer_index().unwrap_or_default();
-    town.restart(writer);
+    assert_eq!(cluster.archive.held_back().unwrap(), BTreeSet::from([damaged]));
+    *cluster.damaged.lock().unwrap() = None;
+    cluster.sequencer().await;
+    let writer = cluster.sequencer_index().unwrap_or_default();
+    cluster.restart(writer);
     eventually_async("the next writer has written what was held back", async || {
-        town.archive.held_back().unwrap().is_empty()
+        cluster.archive.held_back().unwrap().is_empty()
     })
     .await;
     for nth in 0..3 {
-        town.restart(nth);
-        town.all_are_members().await;
+        cluster.restart(nth);
+        cluster.all_are_members().await;
     }
-    town.publish_up_to(120).await;
-    town.settle().await;
-    town.check().await;
-    town.check_archive().await;
-    town.shutdown();
+    cluster.publish_up_to(120).await;
+    cluster.settle().await;
+    cluster.check().await;
+    cluster.check_archive().await;
+    cluster.shutdown();
 }

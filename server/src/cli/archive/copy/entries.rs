@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entries_that_another_archive_lacks_are_found_whatever_else_it_has() {
+    fn entries_missing_in_another_archive_are_found_regardless_of_its_other_entries() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let (one, other) = (some_entries(&mut random, 0), some_entries(&mut random, seed as i64));

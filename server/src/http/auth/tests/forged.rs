@@ -42,7 +42,7 @@ impl Checker {
 }
 
 #[test]
-fn forged_tokens_cost_a_network_no_more_signatures_than_its_budget() {
+fn forged_tokens_of_a_network_use_no_more_verifications_than_its_budget() {
     let checker = Checker::new(many_keys());
     let (ann, bob) = (signed("ann", None, &[8; 32]), signed("bob", None, &[8; 32]));
     assert_eq!(checker.ask("192.0.2.1", &ann), "good");
@@ -61,7 +61,7 @@ fn forged_tokens_cost_a_network_no_more_signatures_than_its_budget() {
 }
 
 #[test]
-fn a_token_that_no_key_can_have_signed_costs_nothing() {
+fn a_token_that_no_key_can_have_signed_is_refused_without_verification() {
     let head = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
     let mut only_named = Keys::default();
     only_named.add_token(TokenKey::hs256(&[1; 32], None).called("named"));
@@ -101,7 +101,7 @@ fn a_token_is_verified_once_and_its_times_are_compared_each_time() {
 }
 
 #[test]
-fn tokens_whose_signature_is_good_spend_nothing_of_the_budget_for_forged_ones() {
+fn tokens_with_valid_signatures_use_no_budget_for_forged_tokens() {
     let mut keys = many_keys();
     keys.add_token(TokenKey::hs256(&[55; 32], Some("feeds")).called("feeds"));
     let checker = Checker::new(keys);
@@ -151,7 +151,7 @@ fn beside_a_flood(access: &Access, token: &str) -> &'static str {
 }
 
 #[test]
-fn clients_behind_a_proxy_are_not_refused_for_what_others_there_sent_and_those_of_one_network_are() {
+fn forged_tokens_affect_clients_of_the_same_network_but_not_behind_a_proxy() {
     for (peer, is_refused) in [("192.0.2.1:1", true), ("127.0.0.1:1", false)] {
         let (access, peer) = (Access::by(keys()), Some(peer.parse().unwrap()));
         let ask = |token: &str| code(access.authenticate(&access.keys().unwrap(), token, peer, None, Counted::NotYet));
@@ -167,7 +167,7 @@ fn clients_behind_a_proxy_are_not_refused_for_what_others_there_sent_and_those_o
 }
 
 #[test]
-fn tokens_that_were_verified_stay_so_while_their_key_is_there_as_it_was() {
+fn a_verified_token_stays_cached_while_its_key_is_unchanged() {
     let file = |audience: Option<&str>, kid: Option<&str>, others: &[(u8, Option<&str>)]| {
         let mut keys = Keys::default();
         let key = TokenKey::hs256(&SECRET, audience);

@@ -5,7 +5,7 @@ use super::*;
 use tidewire::limits::TOKEN_CLOCK_AHEAD_MAX;
 
 #[test]
-fn a_token_that_is_good_for_longer_than_allowed_is_refused() {
+fn a_token_with_a_lifetime_above_the_limit_is_refused() {
     const HOUR: i64 = 3_600;
     let now = NOW.0 / 1_000_000;
     let limited = Access::by(keys()).with_token_lifetime_max(Duration::from_secs(3_600));

@@ -28,7 +28,7 @@ fn refused(entry: &str) -> Result<(), String> {
 }
 
 #[test]
-fn keys_that_anybody_could_use_are_refused_by_file_and_entry() {
+fn weak_keys_are_refused_with_file_and_entry() {
     let token_key = |rest: &str| format!("[[token-key]]\nname = \"weak\"\n{rest}");
     let mut entries = Vec::new();
     for point in SMALL_ORDER {

@@ -115,7 +115,7 @@ fn read_on(reading: &mut Reading, count: usize) -> (Vec<String>, Option<Ended>) 
 const PATIENT: Patience = Patience { archive_max: LONG, silence_max: LONG };
 
 #[tokio::test]
-async fn a_stream_waits_until_a_post_is_applied_and_leaves_nobody_out() {
+async fn a_stream_waits_until_a_post_is_applied_and_omits_no_reader() {
     for format in [Format::Lines, Format::EventStream] {
         // The second engine does not have the events in the journal of the first.
         let clock = clock();
@@ -155,7 +155,7 @@ async fn archive(engine: &Engine, posts: &[u64]) {
 }
 
 #[tokio::test]
-async fn a_reader_is_left_out_only_if_the_archive_does_not_answer_for_long() {
+async fn a_reader_is_omitted_only_after_the_archive_timeout() {
     let (engine, answer) = engine(&clock());
     follow_bob(&engine, &["ann", "cas"]).await;
     let before = engine.last_change().unwrap();
@@ -182,7 +182,7 @@ async fn a_reader_is_left_out_only_if_the_archive_does_not_answer_for_long() {
 }
 
 #[tokio::test]
-async fn an_archive_that_is_away_is_waited_for_once_and_not_once_for_each_reader_and_post() {
+async fn the_wait_for_an_unavailable_archive_happens_once_and_not_per_reader_and_post() {
     let clock = clock();
     let (engine, answer) = engine(&clock);
     follow_bob(&engine, &["ann", "cas", "dan"]).await;
@@ -225,7 +225,7 @@ async fn an_archive_that_is_away_is_waited_for_once_and_not_once_for_each_reader
 }
 
 #[tokio::test]
-async fn readers_are_left_out_at_once_if_the_archive_is_damaged_or_another_node_knows_them() {
+async fn readers_with_a_damaged_archive_or_another_owner_are_omitted_at_once() {
     let (engine, answer) = engine(&clock());
     follow_bob(&engine, &["ann", "cas"]).await;
     let before = engine.last_change().unwrap();
@@ -246,7 +246,7 @@ async fn readers_are_left_out_at_once_if_the_archive_is_damaged_or_another_node_
 }
 
 #[tokio::test]
-async fn the_place_within_a_post_is_the_last_reader_who_was_asked_about_also_if_nobody_was_named() {
+async fn the_place_within_a_post_is_the_last_examined_reader_even_if_none_was_named() {
     let (engine, _) = engine(&clock());
     follow_bob(&engine, &["dan", "ann", "cas", "bea"]).await;
     let before = engine.last_change().unwrap();
@@ -276,7 +276,7 @@ async fn the_place_within_a_post_is_the_last_reader_who_was_asked_about_also_if_
 }
 
 #[tokio::test]
-async fn a_reader_that_is_named_with_a_place_before_something_else_than_a_post_changes_nothing() {
+async fn a_reader_in_a_place_before_an_event_without_post_is_ignored() {
     let (engine, _) = engine(&clock());
     follow_bob(&engine, &["ann"]).await;
     publish(&engine, 7).await;
@@ -327,7 +327,7 @@ impl Log for SlowLog {
 }
 
 #[tokio::test]
-async fn lines_go_on_as_long_as_records_are_read_and_end_without_the_last_one_if_none_is() {
+async fn lines_continue_while_records_are_read_and_end_incomplete_otherwise() {
     let clock = clock();
     let (engine, _) = engine(&clock);
     publish(&engine, 7).await;

@@ -17,16 +17,16 @@ pub(super) static DOCUMENTATION: Documented = &[
 
 fn list_consumers() -> Documentation {
     documented("List the consumers of changes")
-        .description("Those that are registered, by name, each with the last event that it has processed.")
-        .answers(200, "All of them.", "ChangeConsumers", &json!({"items": [consumer()]}))
+        .description("The registered consumers by name, each with the last event that it has processed.")
+        .answers(200, "All consumers.", "ChangeConsumers", &json!({"items": [consumer()]}))
 }
 
 fn set_consumer() -> Documentation {
     documented("Register a consumer of changes, or move it")
         .description(format!(
-            "The consumer has processed all events up to `sequence`, and the journal keeps those after it, until the consumer is moved on or \
-             removed, or they take `--changes-retention-bytes`. Without `sequence` or without a body it begins at the present end. At most \
-             {CHANGE_CONSUMERS_MAX} consumers are registered. In a cluster there are none: its log keeps records by rules of its own."
+            "The consumer has processed all events up to `sequence`. The journal retains later events until the consumer is moved on or \
+             removed, or until they take `--changes-retention-bytes`. Without `sequence` or a body, it starts at the current end. At most \
+             {CHANGE_CONSUMERS_MAX} consumers can be registered. A cluster has none, because the retention of its log applies."
         ))
         .may_take("ChangeConsumerPosition", REQUEST_BYTES_MAX, &json!({"sequence": 41}))
         .answers(200, "The consumer.", "ChangeConsumer", &consumer())
@@ -41,8 +41,8 @@ fn set_consumer() -> Documentation {
 
 fn remove_consumer() -> Documentation {
     documented("Remove a consumer of changes")
-        .description("The journal is no longer kept for it. It is no error if there is none of this name.")
-        .answers_nothing(204, "There is none of this name.")
+        .description("The journal no longer retains events for it. Removing an unknown consumer is not an error.")
+        .answers_nothing(204, "No consumer has this name.")
         .refuses(409, &["no_data_directory", "in_cluster"])
         .refuses(500, &["internal"])
         .refuses(507, &["disk_full"])
@@ -58,35 +58,35 @@ fn read() -> Documentation {
         json!({"sequence": 41, "type": "published", "post": post()})
     );
     let events = "event: deleted\nid: 42\ndata: {\"sequence\":42,\"type\":\"deleted\",\"id\":\"7\"}\n\n";
-    documented("Read what was accepted")
+    documented("Read all accepted changes")
         .description(format!(
-            "Everything that was accepted after `after`, in order, each a `Change`. By default, as lines of JSON: up to `limit` events of what \
-             there is, and at last `reached`, whose `sequence` is the next `after`. With `Accept: text/event-stream`, the stream goes on with \
-             what is accepted later; the `id` of an event is its `sequence`. `reached` also comes with every heartbeat, in lines with \
-             `more`. Sequences increase, with gaps. An event may come twice. `missed` is no event: it names a reader with the rule `notify` \
-             who has slept since a post was published that is in the feed; it comes only if `types` has it. Its `sequence` is that of the \
-             event before the post, and its `reader` the next `after_reader`; the `id` is both, as in `40-ann`. At most \
-             {CHANGE_STREAMS_MAX} streams are open at the same time."
+            "All events that were accepted after `after`, in order, each a `Change`. By default, the response has lines of JSON: up to `limit` \
+             existing events, then `reached`, whose `sequence` is the next `after`. With `Accept: text/event-stream`, the stream continues with \
+             later events; the `id` of a server-sent event is its `sequence`. `reached` also comes with every heartbeat, in lines with \
+             `more`. Sequences increase, with gaps. An event may come twice. `missed` is not an event: it names a reader with the rule \
+             `notify` who has been asleep since a post of the feed was published. It comes only if `types` lists it. Its `sequence` is that \
+             of the event before the post, and its `reader` the next `after_reader`; the `id` combines both, as in `40-ann`. At most \
+             {CHANGE_STREAMS_MAX} streams can be open at the same time."
         ))
         .query(
             "after",
-            "The last `sequence` that was processed; 0 for all. Without it, the stream begins with what is accepted from now on.",
+            "The last processed `sequence`; 0 for all events. Without it, the stream starts with events accepted from now on.",
             json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}),
         )
         .query(
             "after_reader",
-            "The `reader` of the last message, if it has one: the stream goes on with the readers after this one, in the order of their ids, \
-             of the post that follows `after`. Only together with `after`, and if `types` has `missed`.",
+            "The `reader` of the last message, if it has one. The stream continues with the next readers, in the order of their ids, \
+             of the post that follows `after`. Only together with `after`, and if `types` lists `missed`.",
             json!({"type": "string"}),
         )
         .query(
             "consumer",
-            "The name of a registered consumer: the stream begins after its position. Not together with `after`; `Last-Event-ID` takes precedence.",
+            "The name of a registered consumer: the stream starts after its position. Not together with `after`; `Last-Event-ID` takes precedence.",
             schema("ConsumerName"),
         )
         .query(
             "limit",
-            "How many messages at most, without `reached`. A stream of server-sent events has no limit unless one is given.",
+            "Maximum number of messages, without `reached`. A stream of server-sent events is unlimited by default.",
             json!({"type": "integer", "minimum": 1, "maximum": CHANGES_MAX, "default": CHANGES_DEFAULT}),
         )
         .query(
@@ -97,7 +97,7 @@ fn read() -> Documentation {
         .for_instance(&json!("published,deleted"))
         .header(
             "Last-Event-ID",
-            "The `id` of the last message. Replaces `after` and `after_reader`, for server-sent events. An empty one is ignored.",
+            "The `id` of the last message. Replaces `after` and `after_reader`, for server-sent events. An empty value is ignored.",
             json!({"type": "string"}),
         )
         .query(

@@ -25,18 +25,18 @@ fn read_history() -> Documentation {
     documented("Read the figures of the last hour or day")
         .description(format!(
             "One sample for every {seconds} s, of a day for every {seconds_of_day} s, at most {SAMPLES_MAX}, in columns of equal length, the \
-             oldest first. `at_seconds` is the end of the sample in seconds since 1970. Rates are those of the time of the sample. \
-             Percentiles are too, estimated from histograms: of pages of home feeds, from the request to the built page; of publishing a \
-             post, from the head of the request to the head of the response; and of fan-out, from the acceptance of a post until all \
-             inboxes have it; `null` if there were none. Requests are counted when they are answered: `reads` and `writes` of what users \
-             have, `live` for connections that stay open, and `other`. Memory and queues are as at the end of the sample. A code of which there were no \
-             refusals has no column.",
+             oldest first. `at_seconds` is the end of the sample in seconds since 1970. Rates and percentiles cover the time of the \
+             sample. Percentiles are estimated from histograms, and `null` without values: of pages of home feeds, from the request to the \
+             built page; of publishing a post, from the head of the request to the head of the response; and of fan-out, from the \
+             acceptance of a post until all inboxes have it. Requests are counted when they are answered: `reads` and `writes` of the data \
+             of users, `live` for connections that stay open, and `other`. Memory and queues are values at the end of the sample. A code \
+             without refusals has no column.",
         ))
-        .query("span", "The time before now.", json!({"enum": ["hour", "day"], "default": "hour"}))
+        .query("span", "The period to return, up to now.", json!({"enum": ["hour", "day"], "default": "hour"}))
         .query(
             "since",
-            "The `next` of the answer before, which has to be of the same span: only newer samples are sent. `reset` is true if those are all there are, because the \
-             server has started anew or the answer before is too old: then what came before does not count any more.",
+            "The `next` of the previous response for the same span: the server sends only newer samples. `reset` is true if it sends all \
+             samples, because it has restarted or the previous response is too old: then discard the earlier samples.",
             json!({"type": "string", "pattern": pattern}),
         )
         .of_named_node()
@@ -114,11 +114,11 @@ fn read_operations() -> Documentation {
     });
     documented("Read slow and refused requests, and the use of keys")
         .description(format!(
-            "The last {NOTED_REQUESTS_MAX} requests that took longer than `--slow-log`, and the last {NOTED_REQUESTS_MAX} that were refused and needed a \
-             key or token where there are any, newest first, and their numbers since the start. \
-             `status` and `request_id` are null if the client was gone before the answer. `operation`, `method` and `route` of a refused \
-             request are null if there is no such operation. `keys` is null without access control; the \
-             use of keys is since the start, and of tokens that of the key that signed them. The keys themselves are in no answer.",
+            "The last {NOTED_REQUESTS_MAX} requests that took longer than `--slow-log`, and the last {NOTED_REQUESTS_MAX} refused requests, \
+             except those to operations that need no authentication; newest first, with their numbers since the start. \
+             `status` and `request_id` are null if the client disconnected before the response. `operation`, `method` and `route` of a \
+             refused request are null if no such operation exists. `keys` is null without access control. The use of keys counts \
+             since the start; the use of a token counts for the key that signed it. Responses never contain the keys themselves.",
         ))
         .of_named_node()
         .answers(200, "Slow and refused requests, and keys.", "Operations", &example)
@@ -133,23 +133,23 @@ fn find_sources() -> Documentation {
     let milliseconds = SEARCH_TIME_MAX.as_millis();
     documented("Find sources by the beginning of their ids")
         .description(format!(
-            "First the one with exactly this id, then those that are awake, then those with the most followers. Ids have no order in \
-             memory: all of them are examined, for at most {milliseconds} ms. `complete` is false if that was not enough; an id that is \
-             given in full is found nevertheless.",
+            "First the source with exactly this id, then awake ones, then those with the most followers. Ids have no order in \
+             memory: the server examines all of them, for at most {milliseconds} ms. `complete` is false if that was not enough; a \
+             complete id is found nevertheless.",
         ))
         .query(
             "prefix",
-            "The beginning, in upper or lower case. Without it: some of the readers who are awake, of these the last who read first; if \
-             there are none, users who follow somebody.",
+            "The beginning of the id, in upper or lower case. Without it: some of the awake readers, most recent read first; if \
+             no reader is awake, users who follow a source.",
             json!({"type": "string", "maxLength": SOURCE_ID_BYTES_MAX, "default": ""}),
         )
-        .query("kind", "Only these.", json!({"enum": ["user", "tag", "topic", "replies"]}))
+        .query("kind", "Only sources of this kind.", json!({"enum": ["user", "tag", "topic", "replies"]}))
         .query(
             "limit",
-            "How many at most.",
+            "Maximum number of sources.",
             json!({"type": "integer", "minimum": 1, "maximum": SOURCES_FOUND_MAX, "default": PAGE_POSTS_DEFAULT}),
         )
-        .answers(200, "Those that were found.", "FoundSources", &example)
+        .answers(200, "The found sources.", "FoundSources", &example)
 }
 
 fn read_fanout() -> Documentation {
@@ -177,15 +177,15 @@ fn read_fanout() -> Documentation {
     });
     documented("Read how a post reached its readers")
         .description(format!(
-            "Kept for the last {FANOUT_RECORDS_MAX} posts since the start: `state` is `queued`, `delivering`, `delivered`, `pulled` if no source \
-             pushes the post, or `gone` if the post is older than those, and then all figures are null. `sources` are the author, tags, \
-             the topic and the replies to what it answers, with their followers when the post was accepted, and whether the post is pushed to them or they pull it, and what \
-             decided that. `awake` is how many followers of pushing sources had an inbox; the others are `asleep`, and fill theirs when they \
-             read; in a cluster they may be awake on other nodes. `pushed` is the number of inboxes that got the post, `already_there` the \
-             times that it was there before, by another of its sources, or is older than a full inbox. These four are null until all is \
-             delivered. Times are in microseconds since the post was queued for delivery; the first two are null if there was nobody to \
-             deliver it to. The newest {REPOSTS_LISTED_MAX} reposts are listed; `complete` is false if there are so many that `count` is only \
-             that of those that were examined.",
+            "Available for the last {FANOUT_RECORDS_MAX} posts since the start. `state` is `queued`, `delivering`, `delivered`, `pulled` if no \
+             source pushes the post, or `gone` if the post is older; then all figures are null. `sources` are the author, the tags, the \
+             topic, and the replies to the answered post. Each has its followers when the post was accepted, its route (push or pull), and \
+             the reason for the route. `awake` is the number of followers of pushing sources that had an inbox. The others are `asleep`, and \
+             fill theirs when they read; in a cluster they may be awake on other nodes. `pushed` is the number of inboxes that got the post. \
+             `already_there` counts deliveries to inboxes that had the post from another of its sources, or were full of newer posts. These \
+             four are null until the delivery has finished. Times are in microseconds since the post was queued for delivery; the first two \
+             are null if there was no inbox to deliver it to. The newest {REPOSTS_LISTED_MAX} reposts are listed; `complete` is false if \
+             there are too many to examine, and then `count` covers only the examined ones.",
         ))
         .answers(200, "The fan-out.", "PostFanout", &example)
         .refuses(404, &["unknown_post"])

@@ -17,14 +17,14 @@ pub(super) static DOCUMENTATION: Documented = &[
     ("explain", explain),
 ];
 
-const AFTER: &str = "The `newest` of a page: every entry that came into the feed since, at least once, in whatever order posts are \
-                     delivered and whatever times they carry, or `\"gap\":true`. An item's `cursor`: the entries above it, the nearest. \
+const AFTER: &str = "The `newest` of a page: returns every entry that entered the feed since then, at least once, whatever its publishing \
+                     time, or `\"gap\":true`. Or the `cursor` of an item: returns the entries directly above it. \
                      Not together with `before`.";
 
 impl Documentation {
     fn paged(self) -> Self {
         self.limited()
-            .query("before", "Entries older than this: the `next` of the page before.", schema("Cursor"))
+            .query("before", "Entries older than this: the `next` of the previous page.", schema("Cursor"))
             .query("after", AFTER, schema("Cursor"))
             .fields()
             .answers(200, "A page.", "Page", &page())
@@ -35,9 +35,9 @@ impl Documentation {
 fn home() -> Documentation {
     documented("Read a home feed")
         .description(
-            "What the sources that the reader follows have published, and the reader's own posts, by the reader's rules. Go on \
-             with `before=<next>` until `next` is null, even where a page is not full. Come back with `after=<newest>`, at once if as many \
-             items come as were asked for. Of a reader nobody has heard of, the page is empty.",
+            "The posts of the sources that the reader follows, and the reader's own posts, by the reader's rules. Continue \
+             with `before=<next>` until `next` is null, even if a page is not full. Poll with `after=<newest>`, at once if the response \
+             has `limit` items. The page of an unknown reader is empty.",
         )
         .paged()
         .asks_reader()
@@ -46,18 +46,18 @@ fn home() -> Documentation {
 fn of_many() -> Documentation {
     let refused = json!({
         "type": "about:blank", "title": "Service Unavailable", "status": 503, "code": "overloaded",
-        "detail": "what is wrong, for people", "retry_after": 2,
+        "detail": "what failed and why, for people", "retry_after": 2,
     });
     let mut feed = json!({"user": "ann"});
     feed.as_object_mut().into_iter().zip(page().as_object()).for_each(|(feed, page)| feed.extend(page.clone()));
     let answer = json!({"feeds": [feed, {"user": "cas", "problem": refused}]});
     documented("Read the home feeds of many readers")
         .description(format!(
-            "The newest page of each, in the order asked for, at most {FEEDS_PER_REQUEST_MAX}; a reader named twice is answered twice. Each \
-             page is what `GET /v1/users/{{user}}/feed` answers, and each refusal the problem that it answers, with `retry_after` in place of \
-             the header. Each reader counts as a request against the rate of who asks. After {FEEDS_ANSWER_BYTES} bytes of pages the remaining \
-             readers get the problem `answer_full`: ask for them in another request. Cursors belong to one feed, so `before` and `after` are \
-             not here.",
+            "The newest page of each reader, in the order of the request, at most {FEEDS_PER_REQUEST_MAX}; a repeated reader has a page each \
+             time. Each page or problem is that of `GET /v1/users/{{user}}/feed`, with `retry_after` in place of \
+             the header. Each reader counts as a request against the client's rate. After {FEEDS_ANSWER_BYTES} bytes of pages, the remaining \
+             readers get the problem `answer_full`: request them again. Cursors belong to one feed, so this operation has no `before` \
+             and `after`.",
         ))
         .takes("FeedsRequest", REQUEST_BYTES_MAX, &json!({"users": ["ann", "cas"], "limit": 20}))
         .answers(200, "A page or a problem for each reader.", "FeedsAnswer", &answer)
@@ -66,8 +66,8 @@ fn of_many() -> Documentation {
 fn own_page() -> Documentation {
     documented("Read a source's own page")
         .description(
-            "What it has published, or what was published under a tag or topic, or in reply to a post. By a token, without what the user repeats of authors whom \
-             they block or who block them.",
+            "The posts of a user, with a tag or topic, or in reply to a post. With a token, the page omits the user's reposts of authors \
+             whom the user blocks or who block the user.",
         )
         .paged()
         .reads_archive()
@@ -76,14 +76,14 @@ fn own_page() -> Documentation {
 fn replies() -> Documentation {
     documented("Read the replies to a post")
         .description(
-            "Those that answer it directly, newest first, reposts not among them. The mutes and blocks of the reader apply, and the blocks of \
+            "The direct replies, newest first, without reposts. The mutes and blocks of the reader apply, and the blocks of \
              the authors, but not the rules of the home feed. To follow the replies, follow the source `replies:POST`; to keep them \
-             out of a home feed, mute it. A reader who may not see the post, because it is hidden or there is a block between the \
-             reader and its author, is answered as if it was not there.",
+             out of a home feed, mute it. If the post is hidden, or the reader or its author blocks the other, the response is the same \
+             as for an unknown post.",
         )
         .query(
             "reader",
-            "For whom the page is. By a token it is the user of the token, and nobody else. Otherwise, without it, the page is as everybody sees it.",
+            "The reader for whom the page is built. A token allows only its user, which is then the default. Otherwise the default is the page without a reader.",
             schema("SourceId"),
         )
         .paged()
@@ -97,17 +97,17 @@ fn reposts() -> Documentation {
     });
     documented("List the reposts of a post")
         .description(
-            "Newest first; a user who has reposted it twice is there twice. Hidden reposts are left out. The mutes and blocks of the reader \
-             apply, and the blocks of the authors, but not the rules of the home feed. A repost of a repost is one of the original. A reader who \
-             may not see the post is answered as if it was not there.",
+            "Newest first; a user who reposted twice is listed twice. Hidden reposts are omitted. The mutes and blocks of the reader \
+             apply, and the blocks of the authors, but not the rules of the home feed. A repost of a repost is listed for the original. If the \
+             reader may not see the post, the response is the same as for an unknown post.",
         )
         .query(
             "reader",
-            "For whom the list is. By a token it is the user of the token, and nobody else. Otherwise, without it, the list is as everybody sees it.",
+            "The reader for whom the list is built. A token allows only its user, which is then the default. Otherwise the default is the list without a reader.",
             schema("SourceId"),
         )
         .limited()
-        .query("before", "Reposts older than this: the `next` of the page before.", schema("Cursor"))
+        .query("before", "Reposts older than this: the `next` of the previous page.", schema("Cursor"))
         .answers(200, "A page.", "RepostPage", &json!({"items": [repost], "next": null}))
         .tagged()
         .refuses(404, &["unknown_post"])
@@ -128,9 +128,9 @@ fn explain() -> Documentation {
     });
     documented("Explain why a post is, or is not, in a home feed")
         .description(
-            "Without reasons and blockers, nothing brings the post. To a user's token a post that nothing brings, that is hidden or \
-             deleted, or whose author blocks the user is `unknown`, unless it is the user's own.",
+            "If both lists are empty, nothing brings the post into the feed. For a user's token, a post is `unknown` if nothing \
+             brings it, if it is hidden or deleted, or if its author blocks the user, unless it is the user's own.",
         )
-        .answers(200, "What speaks for it and against it.", "Explanation", &why)
+        .answers(200, "The reasons and the blockers.", "Explanation", &why)
         .reads_archive()
 }

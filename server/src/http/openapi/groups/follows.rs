@@ -25,7 +25,7 @@ const REFUSED: &[&str] = &["self_follow", "not_a_user", "following_limit", "misf
 
 fn follow() -> Documentation {
     documented("Follow a user, a tag, a topic or the replies to a post")
-        .description("What the source published before comes too, or so much of it as `backfill` says.")
+        .description("Also brings earlier posts of the source into the feed: all, or the last `backfill` ones.")
         .waits()
         .may_take("FollowOptions", REQUEST_BYTES_MAX, &json!({"backfill": 10}))
         .puts()
@@ -37,35 +37,35 @@ fn follow() -> Documentation {
 fn unfollow() -> Documentation {
     documented("Stop following")
         .waits()
-        .truth("keep", "What is in the feed by it stays there.")
+        .truth("keep", "Posts that the follow brought stay in the feed.")
         .deletes()
         .refuses(422, &["too_many"])
 }
 
 fn follow_many() -> Documentation {
-    documented("Make and remove many follow edges at once")
+    documented("Add and remove many follow edges at once")
         .description(format!(
-            "At most {FOLLOWS_PER_REQUEST_MAX}, with backfills of at most {BACKFILLS_PER_REQUEST_MAX} posts together. If any \
-             cannot be made, nothing is done, and `errors` has those. An edge that is named several times is what single requests \
-             in this order make of it. After that the edges in `unfollows` are removed, in the same commit."
+            "At most {FOLLOWS_PER_REQUEST_MAX} edges, with backfills of at most {BACKFILLS_PER_REQUEST_MAX} posts in total. If any \
+             edge cannot be added, nothing is done, and `errors` lists these edges. Repeated edges have the effect of single requests \
+             in this order. Then the edges in `unfollows` are removed, in the same commit."
         ))
         .waits()
         .takes("FollowsRequest", BULK_REQUEST_BYTES_MAX, &json!({"follows": [{"follower": "ann", "source": "bob"}]}))
-        .answers(200, "How many are new, how many there were, and how many were removed.", "Followed", &json!({"created": 1, "existing": 0}))
+        .answers(200, "The numbers of new, existing and removed edges.", "Followed", &json!({"created": 1, "existing": 0}))
         .refuses(403, &["blocked"])
         .refuses(422, REFUSED)
 }
 
 fn following() -> Documentation {
-    documented("List whom a user follows")
-        .description("The newest first.")
+    documented("List the sources that a user follows")
+        .description("Newest first.")
         .listed()
-        .truth("hidden", "Those followed virtually in place of the others; for operators.")
+        .truth("hidden", "The hidden follows instead of the others; for operators.")
         .answers(200, "A page of the list.", "SourceList", &source_list())
 }
 
 fn followers() -> Documentation {
-    documented("List who follows a source").description("The newest first.").listed().answers(
+    documented("List the followers of a source").description("Newest first.").listed().answers(
         200,
         "A page of the list.",
         "SourceList",
@@ -81,12 +81,12 @@ fn list_users() -> Documentation {
     });
     documented("List all users")
         .description(
-            "By ascending id, all that anything has named and that are not erased. Who comes while the pages are read may be missing. \
-             `GET /v1/sources` finds the most useful of them by the beginning of the id.",
+            "By ascending id: all known users, except erased ones. A user who appears while you read the pages may be missing. \
+             `GET /v1/sources` finds the most relevant users by the beginning of the id.",
         )
-        .query("prefix", "Only ids that begin so.", json!({"type": "string", "maxLength": USER_ID_BYTES_MAX, "default": ""}))
-        .query("limit", "Users of a page, at most.", limit)
-        .query("cursor", "The `next` of the page before.", schema("Cursor"))
+        .query("prefix", "Only ids with this beginning.", json!({"type": "string", "maxLength": USER_ID_BYTES_MAX, "default": ""}))
+        .query("limit", "Maximum number of users on a page.", limit)
+        .query("cursor", "The `next` of the previous page.", schema("Cursor"))
         .answers(200, "A page.", "UserList", &json!({"items": [ann], "next": cursor::encode_name("ann")}))
 }
 
@@ -96,7 +96,7 @@ fn read_user() -> Documentation {
         "cost": {"push_us_per_hour": 0.0, "pull_us_per_hour": 0.0, "decided_by": "cost"}, "active": true,
         "last_seen": "2026-11-20T10:00:00.000000Z",
     });
-    documented("Read what is known of a source")
+    documented("Read the figures of a source")
         .answers(200, "Counts, and whether its reader is awake.", "User", &user)
         .refuses(404, &["unknown_source"])
 }

@@ -13,15 +13,11 @@ impl Documentation {
     fn resumes(self) -> Self {
         self.query(
             "epoch",
-            "The `epoch` of the `hello` before, to resume. Together with `seq`.",
+            "The `epoch` of the previous `hello`, to resume. Together with `seq`.",
             json!({"type": "string"}),
         )
-        .query(
-            "seq",
-            "The last `seq` that was received.",
-            json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}),
-        )
-        .truth("unread", "The number of unread entries too, when it changes, at most once a second.")
+        .query("seq", "The last received `seq`.", json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}))
+        .truth("unread", "Also send the number of unread entries when it changes, at most once a second.")
         .refuses(400, &["missing_parameter"])
         .refuses(422, &["not_a_user"])
         .refuses(500, &["reader_crashed", "internal"])
@@ -33,14 +29,14 @@ fn watch() -> Documentation {
     let seconds = LIVE_BEHIND_MAX.as_secs();
     documented("Watch a feed over a WebSocket")
         .description(
-            "Each message is a JSON object, a `LiveMessage`. The first is a `hello`; `seq` counts up by one. Come back with the \
-             last `epoch` and `seq`.",
+            "Each message is a JSON object, a `LiveMessage`. The first is a `hello`; `seq` increases by one. To resume, connect with \
+             the last `epoch` and `seq`.",
         )
         .resumes()
         .answer(
             101,
             json!({
-                "description": "The connection is a WebSocket from here on.",
+                "description": "The connection is now a WebSocket.",
                 "headers": {"Upgrade": {"schema": {"const": "websocket"}}},
             }),
         )
@@ -52,11 +48,11 @@ fn watch() -> Documentation {
                 "messages": schema("LiveMessage"),
                 "closes": {
                     "1001": "No answer to a ping.",
-                    "1002": "A frame that is none, or that is too long.",
-                    "1012": "The server restarts; come back.",
-                    "1013": "There is no room; come back.",
-                    "4001": "Authentication.",
-                    "4008": format!("Too slow, for more than {seconds} s or too many bytes; come back and resume."),
+                    "1002": "An invalid frame, or a frame that is too long.",
+                    "1012": "The server restarts: reconnect.",
+                    "1013": "Too many connections: reconnect later.",
+                    "4001": "Authentication failed, expired or revoked.",
+                    "4008": format!("Too slow, by more than {seconds} s or too many bytes: reconnect and resume."),
                     "4029": format!("More than {LIVE_CONNECTIONS_PER_READER_MAX} connections of this reader."),
                 },
             }),
@@ -67,9 +63,9 @@ fn events() -> Documentation {
     let text = "event: marker\nid: 00000000000000a1:7\ndata: {\"type\":\"marker\",\"seq\":7,\"cursor\":";
     let example = format!("{text}{}}}\n\n", feed_cursor());
     documented("Watch a feed by server-sent events")
-        .description("The same messages: the `data` of an event is a `LiveMessage`, its `event` the `type`, its `id` is `epoch:seq`.")
+        .description("The same messages: the `data` of an event is a `LiveMessage`, its `event` is the `type`, its `id` is `epoch:seq`.")
         .resumes()
-        .header("Last-Event-ID", "Where to resume, as browsers send it: `epoch:seq`.", json!({"type": "string"}))
+        .header("Last-Event-ID", "The last received `id`, as browsers send it: `epoch:seq`.", json!({"type": "string"}))
         .query(
             "lastEventId",
             "The same as the header `Last-Event-ID`, for clients that cannot set it.",
@@ -78,7 +74,7 @@ fn events() -> Documentation {
         .answer(
             200,
             json!({
-                "description": "Events without end.",
+                "description": "An endless stream of events.",
                 "content": {"text/event-stream": {
                     "schema": {"type": "string"},
                     "example": example,

@@ -29,29 +29,33 @@ type Documented = &'static [(&'static str, fn() -> Documentation)];
 
 /// All groups, in display order.
 pub(super) static GROUPS: &[Group] = &[
-    Group { name: "Posts", description: "What is published.", operations: posts::DOCUMENTATION },
-    Group { name: "Following", description: "Who follows whom.", operations: follows::DOCUMENTATION },
-    Group { name: "Feeds", description: "What readers see, newest first.", operations: feeds::DOCUMENTATION },
-    Group { name: "Live", description: "What changes in a feed, as it does.", operations: live::DOCUMENTATION },
+    Group { name: "Posts", description: "Publish, read, edit and delete posts.", operations: posts::DOCUMENTATION },
+    Group {
+        name: "Following",
+        description: "Follows of users, tags, topics and replies.",
+        operations: follows::DOCUMENTATION,
+    },
+    Group { name: "Feeds", description: "Pages of posts, newest first.", operations: feeds::DOCUMENTATION },
+    Group { name: "Live", description: "Changes of a feed, as they happen.", operations: live::DOCUMENTATION },
     Group {
         name: "Changes",
-        description: "All that is accepted, in order, for other systems.",
+        description: "All accepted events, in order, for other systems.",
         operations: changes::DOCUMENTATION,
     },
     Group {
         name: "Personal",
-        description: "What readers decide: mutes, blocks, rules, marks and lists.",
+        description: "Settings of readers: mutes, blocks, rules, markers and lists.",
         operations: personal::DOCUMENTATION,
     },
+    Group { name: "Users", description: "Operations on users, for operators.", operations: users::DOCUMENTATION },
     Group {
-        name: "Users",
-        description: "What who runs the server does about users.",
-        operations: users::DOCUMENTATION,
+        name: "Server",
+        description: "Operations on the server, for operators.",
+        operations: server::DOCUMENTATION,
     },
-    Group { name: "Server", description: "For who runs it.", operations: server::DOCUMENTATION },
     Group {
         name: "Diagnostics",
-        description: "What happens on the node that answers, for its operators and the console.",
+        description: "Figures of the answering node, for operators and the console.",
         operations: diagnostics::DOCUMENTATION,
     },
 ];
@@ -59,14 +63,13 @@ pub(super) static GROUPS: &[Group] = &[
 impl Documentation {
     /// Adds `?wait=delivered`, a parameter of all writes.
     fn waits(self) -> Self {
-        let description =
-            "Answer only once the post has reached every inbox it goes to; without meaning for what is no new post.";
+        let description = "Answer only after the post is in the inbox of every active follower. No effect unless the request publishes a post.";
         self.query("wait", description, json!({"enum": ["delivered"]}))
     }
 
     /// Adds `limit`, a parameter of all lists.
     fn limited(self) -> Self {
-        self.query("limit", "How many items at most.", schemas::limit())
+        self.query("limit", "Maximum number of items.", schemas::limit())
     }
 
     /// Adds `limit` and `cursor`, for lists that are not feeds.
@@ -76,7 +79,9 @@ impl Documentation {
 
     /// Adds `limit` and `cursor`; `example` is a cursor of another kind.
     fn goes_on(self, example: &str) -> Self {
-        self.limited().query("cursor", "The `next` of the page before.", schema("Cursor")).for_instance(&json!(example))
+        self.limited()
+            .query("cursor", "The `next` of the previous page.", schema("Cursor"))
+            .for_instance(&json!(example))
     }
 
     /// Adds a query parameter that is `true` or `false`.
@@ -87,27 +92,22 @@ impl Documentation {
     /// Adds the responses to a `PUT` that creates an item unless it exists.
     fn puts(self) -> Self {
         let example = |created: bool| json!({"created": created});
-        self.answers(201, "It is new.", "Put", &example(true)).answers(
-            200,
-            "It was so already.",
-            "Put",
-            &example(false),
-        )
+        self.answers(201, "Created.", "Put", &example(true)).answers(200, "It already existed.", "Put", &example(false))
     }
 
     /// Adds the response to a `DELETE`. It is the same if there was nothing to delete.
     fn deletes(self) -> Self {
-        self.answers_nothing(204, "It is gone, or never was there.")
+        self.answers_nothing(204, "It is deleted, or never existed.")
     }
 
     /// Adds the header and the response of operations whose answers have an entity tag.
     fn tagged(self) -> Self {
         self.header(
             "If-None-Match",
-            "The `ETag` of the answer that the client has: then 304, if that has not changed.",
+            "The `ETag` of a stored response: the server answers 304 if that is unchanged.",
             json!({"type": "string"}),
         )
-        .answers_nothing(304, "What the client has has not changed.")
+        .answers_nothing(304, "The response is unchanged.")
     }
 
     /// Adds the refusals of operations that may read a page from the archive.

@@ -27,16 +27,26 @@ pub(super) static DOCUMENTATION: Documented = &[
 ];
 
 fn list_mutes() -> Documentation {
-    documented("List whom a reader mutes").listed().answers(200, "A page of the list.", "SourceList", &source_list())
+    documented("List the sources that a reader mutes").listed().answers(
+        200,
+        "A page of the list.",
+        "SourceList",
+        &source_list(),
+    )
 }
 
 fn list_blocks() -> Documentation {
-    documented("List whom a reader blocks").listed().answers(200, "A page of the list.", "SourceList", &source_list())
+    documented("List the sources that a reader blocks").listed().answers(
+        200,
+        "A page of the list.",
+        "SourceList",
+        &source_list(),
+    )
 }
 
 fn mute() -> Documentation {
     documented("Mute a source")
-        .description("Nothing of it shows, nor any repost of it.")
+        .description("Hides all posts of the source, and all reposts of them.")
         .waits()
         .takes_nothing()
         .puts()
@@ -46,7 +56,7 @@ fn mute() -> Documentation {
 
 fn block() -> Documentation {
     documented("Block a source")
-        .description("As muted; besides, the edges between both end, and new ones are refused.")
+        .description("Hides posts like a mute. Also removes the edges between both users, and refuses new ones.")
         .waits()
         .takes_nothing()
         .puts()
@@ -55,11 +65,11 @@ fn block() -> Documentation {
 }
 
 fn unmute() -> Documentation {
-    documented("Mute a source no longer").waits().deletes().refuses(422, &["not_a_user", "self_mute"])
+    documented("Unmute a source").waits().deletes().refuses(422, &["not_a_user", "self_mute"])
 }
 
 fn unblock() -> Documentation {
-    documented("Block a source no longer").waits().deletes().refuses(422, &["not_a_user", "self_block"])
+    documented("Unblock a source").waits().deletes().refuses(422, &["not_a_user", "self_block"])
 }
 
 fn read_rules() -> Documentation {
@@ -70,33 +80,33 @@ fn change_rules() -> Documentation {
     let mut changed = rules();
     changed["per_source_max"] = json!(3);
     documented("Change a reader's rules")
-        .description("What is not named stays.")
+        .description("Omitted rules stay unchanged.")
         .waits()
         .takes("RulesPatch", REQUEST_BYTES_MAX, &json!({"per_source_max": 3}))
-        .answers(200, "The rules as they are now.", "Rules", &changed)
+        .answers(200, "All rules after the change.", "Rules", &changed)
         .refuses(422, &["not_a_user"])
 }
 
 fn read_marker() -> Documentation {
     let marker = json!({"cursor": null, "unread": UNREAD_MAX, "capped": true, "complete": true});
-    documented("Read how far a reader has read")
-        .answers(200, "The marker, and how much is unread.", "Marker", &marker)
+    documented("Read the read marker")
+        .answers(200, "The marker, and the number of unread entries.", "Marker", &marker)
         .asks_reader()
 }
 
 fn mark() -> Documentation {
     let marker = json!({"cursor": feed_cursor(), "unread": 0, "capped": false, "complete": true});
-    documented("Say how far a reader has read")
+    documented("Set the read marker")
         .waits()
         .takes("Mark", REQUEST_BYTES_MAX, &json!({"cursor": feed_cursor()}))
-        .answers(200, "The marker, and how much is unread.", "Marker", &marker)
+        .answers(200, "The marker, and the number of unread entries.", "Marker", &marker)
         .refuses(422, &["not_a_user"])
         .asks_reader()
 }
 
 fn list_lists() -> Documentation {
     let lists = json!({"items": [{"name": "near", "members": 2}], "next": null});
-    documented("List a reader's lists").description("By name.").goes_on(&cursor::encode_name("far")).answers(
+    documented("List a reader's lists").description("Sorted by name.").goes_on(&cursor::encode_name("far")).answers(
         200,
         "A page of the list.",
         "ListOfLists",
@@ -110,15 +120,15 @@ fn delete_list() -> Documentation {
 
 fn list_members() -> Documentation {
     documented("List the members of a list")
-        .description("The newest first.")
+        .description("Newest first.")
         .listed()
         .answers(200, "A page of the list.", "SourceList", &source_list())
         .refuses(404, &["unknown_list"])
 }
 
 fn add_member() -> Documentation {
-    documented("Put a source on a list")
-        .description(format!("The list comes to be by its first member. A reader may have {LISTS_MAX}."))
+    documented("Add a source to a list")
+        .description(format!("The first member creates the list. A reader can have {LISTS_MAX} lists."))
         .waits()
         .takes_nothing()
         .puts()
@@ -127,5 +137,5 @@ fn add_member() -> Documentation {
 }
 
 fn remove_member() -> Documentation {
-    documented("Take a source off a list").waits().deletes().refuses(422, &["not_a_user"])
+    documented("Remove a source from a list").waits().deletes().refuses(422, &["not_a_user"])
 }

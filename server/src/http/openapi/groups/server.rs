@@ -21,44 +21,49 @@ pub(super) static DOCUMENTATION: Documented = &[
 ];
 
 fn check_alive() -> Documentation {
-    documented("Ask whether the server lives").answers(200, "It does.", "Liveness", &json!({"alive": true}))
+    documented("Check that the server is alive").answers(
+        200,
+        "The server is alive.",
+        "Liveness",
+        &json!({"alive": true}),
+    )
 }
 
 fn check_ready() -> Documentation {
     let recovery = json!({"phase": "journal", "snapshot_bytes": 7, "snapshot_bytes_total": 7, "events": 9});
-    let about = "A server is ready if it answers reads. `writes` is false while it refuses all writes, as with a full disk until there is space \
-                 again. After `journal_failed` it is not ready although it answers reads, since only a restart ends that.";
-    documented("Ask whether the server is ready")
+    let about = "A server is ready if it answers reads. `writes` is false while it refuses all writes, for example while the disk is full. \
+                 After `journal_failed` the server is not ready, although it answers reads, because only a restart ends this state.";
+    documented("Check that the server is ready")
         .description(about)
         .query(
             "for",
-            "A server that refuses all writes is not ready either: 503, with the code of `refused`.",
+            "With `writes`, a server that refuses all writes is not ready either: 503, with the code of `refused`.",
             json!({"enum": ["writes"]}),
         )
-        .answers(200, "It answers reads.", "Readiness", &json!({"ready": true, "writes": true}))
-        .answers(503, "How far recovery has come.", "NotReady", &json!({"ready": false, "recovery": recovery}))
+        .answers(200, "The server answers reads.", "Readiness", &json!({"ready": true, "writes": true}))
+        .answers(503, "The progress of recovery.", "NotReady", &json!({"ready": false, "recovery": recovery}))
         .refuses(503, &["disk_full", "joining", "journal_failed", "leaving", "out_of_files"])
         .refuses(503, &["owner_unavailable", "sequencer_unavailable"])
 }
 
 fn describe() -> Documentation {
     documented("Read this description")
-        .description("In OpenAPI 3.1, made from the server's own table of operations.")
+        .description("OpenAPI 3.1, generated from the server's table of operations.")
         .answers(200, "The description.", "OpenApi", &json!({"openapi": "3.1.0", "info": {}, "paths": {}}))
 }
 
 fn read_metrics() -> Documentation {
     let content = json!({OPENMETRICS: {"schema": {"type": "string"}, "example": "tidewire_ready 1\n# EOF\n"}});
-    documented("Read metrics").answer(200, json!({"description": "For Prometheus.", "content": content}))
+    documented("Read metrics").answer(200, json!({"description": "Metrics for Prometheus.", "content": content}))
 }
 
 fn read_stats() -> Documentation {
     let inboxes = json!({"enum": ["count"]});
     let content = json!({"application/json": {"schema": schema("Stats")}});
-    documented("Read what the server is doing")
+    documented("Read statistics")
         .of_named_node()
-        .query("inboxes", "Figures too that need a walk over all inboxes.", inboxes)
-        .answer(200, json!({"description": "Figures, most of them since the start.", "content": content}))
+        .query("inboxes", "Include figures that need a walk over all inboxes.", inboxes)
+        .answer(200, json!({"description": "Statistics, most of them since the start.", "content": content}))
 }
 
 fn read_cluster() -> Documentation {
@@ -72,21 +77,21 @@ fn read_cluster() -> Documentation {
     cluster["gone"] = json!([{"name": "c", "address": "https://c.example:8080", "gone_ms": 180_000}]);
     (cluster["session_ms"], cluster["beat_ms"]) = (json!(6000), json!(500));
     cluster["world"] = world;
-    documented("Read which node of the cluster does what")
+    documented("Read the state of the cluster")
         .description(
-            "As the answering node sees it, `applied` being the last event that this node has. `partitions` of a node are those whose \
-             readers it owns: the partition of a reader is the XXH3 hash of the id (64 bits, seed 0) modulo `partitions`. Who asks the \
-             owner of a reader saves the way over another node. `heard_ms` of a node is the time since its last beat, of which it sends one each \
-             `beat_ms`; null if none was heard yet. A node that is silent for `session_ms` counts as dead: until then it is listed, also as the \
-             `sequencer`, and after three beats its writes and readers have most likely to wait. `gone` are the nodes that have left in the last hour, as far as the \
-             answering node has seen it, the last first. `world` is the last event of users that is applied, and a digest of all \
-             state: nodes with equal sequences have equal digests. It takes a walk over all state, and is left out while events are \
-             applied all the time or another one is computed.",
+            "The cluster as the answering node sees it; `applied` is the last event that this node has applied. `partitions` of a node are \
+             those whose readers it owns: the partition of a reader is the XXH3 hash of the id (64 bits, seed 0) modulo `partitions`. \
+             Requests to the owner of a reader need no forwarding. `heard_ms` of a node is the time since its last heartbeat, null before the \
+             first; a node sends one every `beat_ms`. A node that is silent for `session_ms` counts as dead. Until then it is listed, also as \
+             the `sequencer`; after three missed heartbeats, its writes and readers probably have to wait. `gone` lists the nodes that have \
+             left in the last hour, as far as the answering node has seen it, the last one first. `world` has the last applied event of \
+             users, and a digest of the whole state: nodes with equal sequences have equal digests. The digest takes a walk over the whole \
+             state. It is omitted while events are applied continuously or another digest is computed.",
         )
-        .query("digest", "The digest too.", json!({"type": "boolean", "default": false}))
+        .query("digest", "Include the digest.", json!({"type": "boolean", "default": false}))
         .query(
             "delivered",
-            "Answer after all posts up to this sequence are delivered to the readers of this node. After 5 s without it: 503.",
+            "Answer after all posts up to this sequence are delivered to the readers of this node, or 503 after 5 s.",
             json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}),
         )
         .refuses(503, &["not_applied_yet"])
@@ -102,7 +107,7 @@ fn take_snapshot() -> Documentation {
         "taken_at": "2026-11-20T10:00:00.123456Z",
     });
     documented("Take a snapshot now")
-        .answers(201, "It is on disk.", "Snapshot", &taken)
+        .answers(201, "The snapshot is on disk.", "Snapshot", &taken)
         .refuses(409, &["no_data_directory"])
         .refuses(500, &["archive_failed", "snapshot_failed"])
         .refuses(507, &["disk_full"])
@@ -110,15 +115,15 @@ fn take_snapshot() -> Documentation {
 }
 
 fn erase_user() -> Documentation {
-    documented("Erase a user for good")
+    documented("Erase a user permanently")
         .description(
-            "Posts, follows both ways, what the user decided and what others decided about the user. Once it is answered nobody sees \
-             any of that; in the background it then goes from the disk: from the archive, the journal and snapshots. Until that has \
-             ended, requests that name the user are refused as `being_erased`. Ask again to know: 204 says that it has ended. The id \
-             may be used again then, and begins with nothing.",
+            "Erases posts, follows in both directions, the user's settings, and the settings of others about the user. After the response \
+             nobody sees this data. The server then removes it in the background from the archive, the journal and snapshots. Until \
+             that has ended, requests that name the user are refused as `being_erased`. Repeat the request to check: 204 means that the \
+             erasure has ended. The id can then be used again, and starts empty.",
         )
-        .answers(202, "It is under way.", "Erasure", &json!({"erased": "under_way"}))
-        .answers_nothing(204, "Nothing is known of such a user.")
+        .answers(202, "The erasure is in progress.", "Erasure", &json!({"erased": "under_way"}))
+        .answers_nothing(204, "The user is unknown, or fully erased.")
         .refuses(422, &["not_a_user"])
 }
 
@@ -129,15 +134,15 @@ fn verdict() -> Value {
 }
 
 fn verify_feed() -> Documentation {
-    documented("Compare an inbox with one built anew")
-        .answers(200, "What differs.", "Verdict", &verdict())
+    documented("Compare an inbox with a newly built one")
+        .answers(200, "The differences.", "Verdict", &verdict())
         .refuses(404, &["unknown_source"])
         .asks_reader()
 }
 
 fn rebuild_feed() -> Documentation {
-    documented("Replace an inbox by one built anew")
-        .answers(200, "What differed.", "Verdict", &verdict())
+    documented("Replace an inbox with a newly built one")
+        .answers(200, "The differences before the replacement.", "Verdict", &verdict())
         .refuses(404, &["unknown_source"])
         .asks_reader()
 }

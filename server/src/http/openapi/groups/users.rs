@@ -13,13 +13,13 @@ fn revoke_tokens() -> Documentation {
     let at = PUBLISHED_AT.to_string();
     documented("Revoke a user's tokens")
         .description(format!(
-            "Tokens whose `iat` is before `not_before` are refused from now on (`token_revoked`), and so are those without \
-             `iat`; live connections that came by them end at once. Without a body that is now. An earlier instant than the one \
-             that counts changes nothing, and one more than {} s ahead of the server's clock is refused.",
+            "The server refuses tokens without `iat`, and tokens whose `iat` is before `not_before` (`token_revoked`). It ends live \
+             connections with such tokens at once. The default of `not_before` is now. An earlier instant than the current one has \
+             no effect. The server refuses an instant more than {} s ahead of its clock.",
             TOKEN_CLOCK_AHEAD_MAX.as_secs()
         ))
         .may_take("Revoke", REQUEST_BYTES_MAX, &json!({"not_before": at}))
-        .answers(200, "It is durable. The instant that counts.", "Revoked", &json!({"user": "ann", "not_before": at}))
+        .answers(200, "The revocation is durable. `not_before` is the current instant.", "Revoked", &json!({"user": "ann", "not_before": at}))
         .refuses(422, &["not_a_user"])
 }
 
@@ -30,14 +30,14 @@ fn read_user_data() -> Documentation {
         "following": list, "hidden_following": [], "followers": [], "mutes": [], "blocks": [],
         "lists": [{"name": "friends", "members": list}], "posts": [post()], "unreadable": [],
     });
-    documented("Read all that is stored about a user")
+    documented("Read all stored data of a user")
         .description(
-            "To hand it out to the user. `kept` are posts that stay in the feed after an unfollow, by source and time of publication; \
-             `hidden_following` are the sources followed virtually. `posts` are all posts, hidden ones too, the newest first; `unreadable` are \
-             those that the archive cannot read. Each list is true when it is read. If something fails meanwhile, or the user is erased, the \
-             connection is closed within the object. What others have decided about the user is theirs: mutes, blocks, lists, virtual follows.",
+            "To hand it out to the user. `kept` lists posts that stay in the feed after an unfollow, by source and time of publication; \
+             `hidden_following` lists the hidden follows. `posts` has all posts, including hidden ones, newest first; `unreadable` lists \
+             those that the archive cannot read. Each list is correct when it is read. If something fails meanwhile, or the user is erased, the \
+             server closes the connection within the object. Not included: mutes, blocks, lists and hidden follows of others.",
         )
-        .answers(200, "All of it.", "UserData", &data)
+        .answers(200, "All stored data.", "UserData", &data)
         .refuses(404, &["unknown_source"])
         .reads_archive()
 }

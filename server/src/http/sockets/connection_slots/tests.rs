@@ -27,7 +27,7 @@ fn peer(host: u32) -> Option<SocketAddr> {
 }
 
 #[test]
-fn the_longest_idle_connection_ends_for_a_new_one_and_none_that_is_busy() {
+fn a_new_connection_evicts_the_longest_idle_one_and_no_busy_one() {
     let clock = clock();
     let connections = connections_on(&clock, 3, 3);
     let slots: Vec<_> = (0..3)
@@ -55,7 +55,7 @@ fn the_longest_idle_connection_ends_for_a_new_one_and_none_that_is_busy() {
 }
 
 #[test]
-fn an_address_ends_its_own_connections_for_new_ones_and_a_proxy_has_all_there_are() {
+fn an_address_evicts_its_own_connections_and_a_proxy_may_use_all_slots() {
     let connections = connections(10, 2);
     let other = connections.enter(peer(1)).unwrap();
     let two = [connections.enter(peer(2)).unwrap(), connections.enter(peer(2)).unwrap()];
@@ -72,7 +72,7 @@ fn an_address_ends_its_own_connections_for_new_ones_and_a_proxy_has_all_there_ar
 }
 
 #[test]
-fn whatever_changes_few_entries_are_touched_however_many_there_are() {
+fn every_change_touches_few_entries_among_many() {
     const MANY: usize = 20_000;
     const TOUCHED_MAX: usize = 12;
     let (clock, idle_max) = (clock(), Duration::from_secs(60));
@@ -106,7 +106,7 @@ fn whatever_changes_few_entries_are_touched_however_many_there_are() {
 }
 
 #[test]
-fn a_request_is_not_begun_on_a_connection_that_was_chosen_to_end() {
+fn an_evicted_connection_does_not_begin_a_request() {
     let connections = connections(1, 1);
     let slot = connections.enter(peer(1)).unwrap();
     assert!(slot.state().begin().is_some());
@@ -117,7 +117,7 @@ fn a_request_is_not_begun_on_a_connection_that_was_chosen_to_end() {
 }
 
 #[test]
-fn new_connections_do_not_end_for_each_other_while_others_are_idle_for_long() {
+fn new_connections_evict_each_other_before_most_authenticated_ones() {
     const MANY: usize = 320;
     let clock = clock();
     let connections = connections_on(&clock, MANY, MANY);
@@ -135,7 +135,7 @@ fn new_connections_do_not_end_for_each_other_while_others_are_idle_for_long() {
 
 /// Compares random sequences of events with a plain list as the model.
 #[test]
-fn which_connection_ends_is_as_a_plain_list_has_it() {
+fn eviction_agrees_with_the_model() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let connections = connections(12, 6);
@@ -205,7 +205,7 @@ fn which_connection_ends_is_as_a_plain_list_has_it() {
 }
 
 #[test]
-fn what_stays_idle_ends_and_what_is_under_way_does_not() {
+fn idle_connections_time_out_and_busy_ones_do_not() {
     let (clock, idle_max) = (clock(), Duration::from_secs(60));
     let connections = connections_on(&clock, 10, 10);
     clock.advance(2 * idle_max);
@@ -224,14 +224,14 @@ fn what_stays_idle_ends_and_what_is_under_way_does_not() {
 }
 
 #[test]
-fn live_connections_leave_places_to_others() {
+fn live_connections_leave_slots_for_other_connections() {
     for (all, live) in [(864, 810), (16, 15), (15, 15), (1, 1)] {
         assert_eq!(ConnectionLimits::of(all).left_to_live(), live, "of {all}");
     }
 }
 
 #[test]
-fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
+fn unauthenticated_connections_are_evicted_before_authenticated_ones() {
     let clock = clock();
     let connections = connections_on(&clock, 3, 3);
     let slots: Vec<_> = (0..3)
@@ -253,7 +253,7 @@ fn who_sent_only_what_everybody_may_goes_before_who_was_let_in() {
 }
 
 #[test]
-fn who_was_let_in_stays_though_most_places_beside_it_are_empty() {
+fn authenticated_connections_stay_while_many_unauthenticated_ones_come_and_go() {
     const MANY: usize = 860;
     let clock = clock();
     let connections = connections_on(&clock, MANY, MANY);

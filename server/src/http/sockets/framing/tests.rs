@@ -38,7 +38,7 @@ fn check(requests: &[&str]) {
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn requests_go_on_one_after_the_other() {
+fn pipelined_requests_are_separated() {
     check(&[GET, GET, GET]);
     check(&["POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\n\n\r\nab", GET]);
     check(&["POST / HTTP/1.1\r\ncontent-length:\t0 \r\n\r\n", GET]);
@@ -49,7 +49,7 @@ fn requests_go_on_one_after_the_other() {
 }
 
 #[test]
-fn an_offered_upgrade_is_hidden_wherever_its_line_is_cut() {
+fn an_offered_upgrade_is_masked_in_pieces_of_any_length() {
     for (sent, seen) in [
         ("Connection: Upgrade, HTTP2-Settings", "Connection: Upgrad_, HTTP2-Settings"),
         ("CONNECTION:upgrade", "CONNECTION:upgrad_"),
@@ -74,7 +74,7 @@ fn an_offered_upgrade_is_hidden_wherever_its_line_is_cut() {
 }
 
 #[test]
-fn what_is_no_request_or_turns_into_something_else_goes_through() {
+fn upgrades_and_invalid_requests_pass_unchanged() {
     for head in [
         "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n",
         "CONNECT a:1 HTTP/1.1\r\n\r\n",
@@ -90,7 +90,7 @@ fn what_is_no_request_or_turns_into_something_else_goes_through() {
 }
 
 #[test]
-fn a_line_without_a_carriage_return_becomes_one_that_no_parser_takes() {
+fn a_line_without_a_carriage_return_is_made_invalid() {
     for head in [
         "GET / HTTP/1.1\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\n\r\n",
@@ -111,7 +111,7 @@ fn a_line_without_a_carriage_return_becomes_one_that_no_parser_takes() {
 }
 
 #[test]
-fn a_trailer_without_a_carriage_return_becomes_one_that_no_parser_takes() {
+fn a_trailer_without_a_carriage_return_is_made_invalid() {
     let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
     for (trailers, expected) in [
         ("\n\r\n", "\r\0\n"),
@@ -127,7 +127,7 @@ fn a_trailer_without_a_carriage_return_becomes_one_that_no_parser_takes() {
 }
 
 #[test]
-fn a_body_in_parts_may_have_so_much_beside_these_and_no_more() {
+fn the_overhead_of_a_chunked_body_is_limited() {
     let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
     let size = |bytes: usize| format!("1;{}\r\nx\r\n", "y".repeat(bytes + SIZE_LINE_BYTES - 4));
     let trailer = |bytes: usize| format!("0\r\n{}\r\n\r\n", "y".repeat(bytes - 4));
@@ -148,7 +148,7 @@ fn a_body_in_parts_may_have_so_much_beside_these_and_no_more() {
 }
 
 #[test]
-fn a_chunked_request_that_asks_for_an_upgrade_is_chunked_to_the_parser_and_so_here() {
+fn a_chunked_request_with_an_upgrade_header_is_framed_as_chunked() {
     let head = "POST / HTTP/1.1\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n\r\n";
     let whole = format!("{head}3\r\nabc\r\n0\r\n\r\n");
     check(&[whole.as_str(), GET, GET]);
@@ -157,7 +157,7 @@ fn a_chunked_request_that_asks_for_an_upgrade_is_chunked_to_the_parser_and_so_he
 }
 
 #[test]
-fn a_size_with_more_zeros_than_are_stored_becomes_a_line_that_no_parser_takes() {
+fn a_chunk_size_with_too_many_leading_zeros_is_made_invalid() {
     for zeros in [LINE_BYTES_MAX - 2, LINE_BYTES_MAX, 2 * LINE_BYTES_MAX] {
         let sent = format!(
             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{}5\r\nab\ncd\r\n0\r\n\r\n",

@@ -69,7 +69,7 @@ const GET: &str = "GET / HTTP/1.1\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n";
 
 #[test]
-fn a_connection_that_ends_while_nothing_more_of_it_is_taken_learns_that() {
+fn an_evicted_connection_fails_even_while_its_reads_are_paused() {
     let connections = connections(1);
     let mut connection = Connection::new(&connections, POST, b'x');
     drop(connection.begin());
@@ -81,7 +81,7 @@ fn a_connection_that_ends_while_nothing_more_of_it_is_taken_learns_that() {
 }
 
 #[test]
-fn what_is_held_back_of_all_connections_together_has_a_limit() {
+fn the_buffered_bytes_of_all_connections_are_limited() {
     const MANY: usize = 2 * PIPELINED_BYTES_IN_ALL_MAX / PIPELINED_BYTES_MAX;
     let connections = connections(MANY);
     let mut all: Vec<_> = (0..MANY).map(|_| Connection::new(&connections, GET, b'x')).collect();

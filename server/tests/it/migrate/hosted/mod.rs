@@ -151,19 +151,19 @@ fn check_writes_that_are_lost(shape: Shape, files: &Files, server: &Server, serv
 
 #[test]
 #[ignore = "needs python3"]
-fn feeds_of_an_export_are_the_same_afterwards_and_while_both_are_written() {
+fn feeds_of_an_export_are_equal_after_the_import_and_during_dual_writes() {
     check_migration(Shape::Export);
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn feeds_of_the_older_version_are_the_same_afterwards_and_while_both_are_written() {
+fn feeds_of_the_older_version_are_equal_after_the_import_and_during_dual_writes() {
     check_migration(Shape::Older);
 }
 
 #[test]
 #[ignore = "needs python3"]
-fn an_export_is_compared_without_the_service_and_another_import_changes_nothing() {
+fn an_export_is_compared_offline_and_a_second_import_changes_nothing() {
     let (files, server) = (Files::new(), Server::start(EngineConfig::default()));
     let service = Service::filled();
     let export = files.write("export.jsonl", &service.export(Shape::Export));
@@ -187,7 +187,7 @@ fn an_export_is_compared_without_the_service_and_another_import_changes_nothing(
 
 #[test]
 #[ignore = "needs python3"]
-fn a_follow_of_a_feed_that_has_no_activity_yet_survives_a_later_import_that_prunes() {
+fn a_follow_of_an_empty_feed_survives_a_later_pruning_import() {
     let (files, server) = (Files::new(), Server::start(EngineConfig::default()));
     let follow =
         |feed: &str| format!(r#"{{"type":"follow","data":{{"source_fid":"timeline:ann","target_fid":"{feed}"}}}}"#);
@@ -295,7 +295,7 @@ const UNUSABLE: &[(&str, &str)] = &[
 
 #[test]
 #[ignore = "needs python3"]
-fn what_cannot_be_imported_is_named_with_its_file_line_and_field() {
+fn invalid_export_lines_are_named_with_file_line_and_field() {
     let (files, server) = (Files::new(), Server::start(EngineConfig::default()));
     let lines: Vec<&str> = UNUSABLE.iter().map(|(line, _)| *line).collect();
     let export = files.write("export.jsonl", &lines.join("\n"));

@@ -46,7 +46,7 @@ impl Cached {
 }
 
 /// The connection of one node to the store that all nodes share.
-pub(super) struct Door {
+pub(super) struct StoreConnection {
     /// None if the store caches reads by itself.
     pub cached: Option<Mutex<Cached>>,
     pub store: Arc<dyn Archive>,
@@ -62,7 +62,7 @@ pub(super) struct Door {
     pub rewrites: AtomicU64,
 }
 
-impl Door {
+impl StoreConnection {
     pub(super) fn set(&self, answers: Answers) {
         *self.answers.lock().unwrap() = answers;
         self.changed.notify_all();
@@ -84,7 +84,7 @@ impl Door {
     }
 }
 
-impl Archive for Door {
+impl Archive for StoreConnection {
     fn is_remote(&self) -> bool {
         true
     }
