@@ -19,101 +19,44 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate `tidewire-server` serves an engine over HTTP. It uses the engine's modules through the feature `internals`, whose API is not
-//! stable. ARCHITECTURE.md in the repository describes the modules.
+//! The crate `tidewire-server` serves an engine over HTTP. It uses the engine's modules, which are hidden here and promise no stability.
+//! ARCHITECTURE.md in the repository is the map of them.
 
-// Private modules have items that only the server, the load tool and the tests use.
-#![cfg_attr(not(feature = "internals"), allow(dead_code, unused_imports, unreachable_pub))]
-
-// Each module is declared twice, public and private: no attribute can change a visibility, and rustfmt does not format files behind
-// macros.
-#[cfg(feature = "internals")]
+// Hidden, since only the items that are named below are the interface: the server, the load tool and the tests use the modules directly.
 #[doc(hidden)]
 pub mod clock;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod cluster;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod config;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod engine;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod error;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod error_text;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod feed;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod id;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod json;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod latency;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod limits;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod live;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod recovery;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod runtime;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod state;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod storage;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod throttle;
-
-#[cfg(not(feature = "internals"))]
-mod clock;
-#[cfg(not(feature = "internals"))]
-mod cluster;
-#[cfg(not(feature = "internals"))]
-mod config;
-#[cfg(not(feature = "internals"))]
-mod engine;
-#[cfg(not(feature = "internals"))]
-mod error;
-#[cfg(not(feature = "internals"))]
-#[allow(dead_code, reason = "so far only the server uses it")]
-mod error_text;
-#[cfg(not(feature = "internals"))]
-mod feed;
-#[cfg(not(feature = "internals"))]
-mod id;
-#[cfg(not(feature = "internals"))]
-mod json;
-#[cfg(not(feature = "internals"))]
-mod latency;
-#[cfg(not(feature = "internals"))]
-mod limits;
-#[cfg(not(feature = "internals"))]
-mod live;
-#[cfg(not(feature = "internals"))]
-mod recovery;
-#[cfg(not(feature = "internals"))]
-mod runtime;
-#[cfg(not(feature = "internals"))]
-mod state;
-#[cfg(not(feature = "internals"))]
-mod storage;
-#[cfg(not(feature = "internals"))]
-mod throttle;
 
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

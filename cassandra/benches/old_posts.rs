@@ -131,14 +131,18 @@ fn pages(name: &str, archive: &dyn Archive, size: &Size, entries: usize) {
         let span = PositionRange { above: Position::MIN, below };
         let ask = OutboxQuery { part: Part::Whole, span, direction: Direction::Older, max: entries };
         let began = Instant::now();
-        archive.prefetch(&mut sources.iter().map(|source| Wanted::Outbox(source, ask)));
+        if let Some(archive) = archive.remote() {
+            archive.prefetch(&mut sources.iter().map(|source| Wanted::Outbox(source, ask)));
+        }
         let mut page = Vec::new();
         for source in &sources {
             archive.positions(source, ask, &mut page).unwrap();
         }
         page.sort_unstable_by(|a, b| b.cmp(a));
         page.truncate(entries);
-        archive.prefetch(&mut page.iter().map(|position| Wanted::Post(position.id)));
+        if let Some(archive) = archive.remote() {
+            archive.prefetch(&mut page.iter().map(|position| Wanted::Post(position.id)));
+        }
         assert!(page.iter().all(|position| archive.post(position.id).unwrap().is_some()));
         took.record(began.elapsed().as_micros() as u64).unwrap();
         longest = longest.max(began.elapsed());

@@ -12,7 +12,7 @@ use tidewire::feed::outbox::{Part, Route};
 use tidewire::feed::position::at;
 use tidewire::id::PostId;
 use tidewire::storage::archive::samples::{all, placed, post, posts};
-use tidewire::storage::archive::{Archive, ArchiveError};
+use tidewire::storage::archive::{Archive, ArchiveError, RemoteArchive as _};
 use tidewire::storage::sequence::Sequence;
 
 /// Maximum time for the nodes to discover each other, and for writes in one datacentre to reach the other.
@@ -63,7 +63,7 @@ fn with_two_datacentres_one_must_be_named_and_the_other_receives_no_requests() {
     archive.write(&posts([(1, post("text"))])).unwrap();
     archive.write(&placed([("ann", at(1, 1), Route::Push)])).unwrap();
     archive.persist(Sequence(3)).unwrap();
-    archive.forget_all();
+    archive.invalidate_all();
     assert_eq!(archive.post(PostId(1)).unwrap(), Some(post("text")));
     assert_eq!((all(&archive, "ann", Part::Whole), archive.through().unwrap()), (vec![at(1, 1)], Sequence(3)));
     nodes.restore();

@@ -11,7 +11,7 @@ use super::{CassandraArchive, SCAN_TIME_MAX};
 use testkit::cassandra::Nodes;
 use tidewire::feed::outbox::Part;
 use tidewire::storage::archive::samples::{all, next_batch, source};
-use tidewire::storage::archive::{Archive, Fate, Rewrite};
+use tidewire::storage::archive::{Archive, Fate, RemoteArchive as _, Rewrite};
 
 /// Deletes the replaced buckets, as if their delay had passed.
 fn delete_replaced(archive: &CassandraArchive) {
@@ -42,7 +42,7 @@ fn entries_of_a_reused_name_survive_the_deletion_of_replaced_buckets() {
             expected = (10..13).collect();
         }
         delete_replaced(&archive);
-        archive.forget_all();
+        archive.invalidate_all();
         assert_eq!((times(&all(&archive, "ann", Part::Whole)), buckets(&archive)), (expected, 1), "{is_erased}");
     }
 }

@@ -12,7 +12,7 @@ use tidewire::feed::outbox::{OutboxQuery, Part, Route};
 use tidewire::feed::position::{Direction, PositionRange, at};
 use tidewire::id::PostId;
 use tidewire::storage::archive::samples::{all, next_batch, post, posts, source};
-use tidewire::storage::archive::{Archive, ArchiveError, Batch, Wanted};
+use tidewire::storage::archive::{Archive, ArchiveError, Batch, RemoteArchive as _, Wanted};
 use tidewire::storage::sequence::Sequence;
 
 /// Time for the driver to find a node again, on a busy machine.

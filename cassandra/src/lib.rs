@@ -46,7 +46,7 @@ use tidewire::feed::outbox::OutboxQuery;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
 use tidewire::storage::archive::{
-    Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, LargestIds, RemoteFigures, Rewrite, Wanted,
+    Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, LargestIds, RemoteArchive, RemoteFigures, Rewrite, Wanted,
 };
 use tidewire::storage::identity::Identity;
 use tidewire::storage::sequence::Sequence;
@@ -217,18 +217,6 @@ impl Drop for CassandraArchive {
 }
 
 impl Archive for CassandraArchive {
-    fn is_remote(&self) -> bool {
-        true
-    }
-
-    fn expires(&self) -> bool {
-        self.expires
-    }
-
-    fn counts_outboxes(&self) -> bool {
-        false
-    }
-
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         let (core, writing, batch) = (Arc::clone(&self.core), Arc::clone(&self.writing), batch.clone());
         let is_outdated = Arc::clone(&self.is_outdated);
@@ -294,45 +282,6 @@ impl Archive for CassandraArchive {
         Ok(through)
     }
 
-    fn written(&self) -> Result<Sequence, ArchiveError> {
-        let core = Arc::clone(&self.core);
-        self.run("read", self.core.read_time_max, async move {
-            match core.written().await? {
-                Some(written) => Ok(written),
-                None => core.through().await,
-            }
-        })
-    }
-
-    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
-        let (core, stored) = (Arc::clone(&self.core), Arc::clone(&self.held_back));
-        self.run("read", WRITE_TIME_MAX, async move { core.held_back(&mut *stored.lock().await).await })
-    }
-
-    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
-        let (core, stored, sources) = (Arc::clone(&self.core), Arc::clone(&self.held_back), sources.clone());
-        self.run(
-            "write to",
-            WRITE_TIME_MAX,
-            async move { core.set_held_back(&mut *stored.lock().await, &sources).await },
-        )
-    }
-
-    fn learn_ids(&self) -> Result<(), ArchiveError> {
-        let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
-        self.run("read", WRITE_TIME_MAX, async move { writing.lock().await.ids.learn(&core).await })
-    }
-
-    fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
-        posts.for_each(|id| self.core.cache.forget_remote(&Key::Post(id)));
-        outboxes.for_each(|source| self.core.cache.forget_remote(&Key::Layouts(source.clone())));
-    }
-
-    fn forget_all(&self) {
-        self.is_outdated.store(true, Ordering::Release);
-        self.core.cache.clear();
-    }
-
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         let cached = self.core.cached_post(id);
         self.core.cache.count(cached.is_some());
@@ -363,26 +312,6 @@ impl Archive for CassandraArchive {
         Ok(())
     }
 
-    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
-        let core = &self.core;
-        let missing = wanted.filter_map(|wanted| match wanted {
-            Wanted::Outbox(source, query) => {
-                core.cached_positions(source, query).is_none().then(|| Announced::Outbox(source.clone(), query))
-            }
-            Wanted::Post(id) => core.cached_post(id).is_none().then_some(Announced::Post(id)),
-        });
-        let missing: Vec<Announced> = missing.collect();
-        // An announcement does not speed up a single read.
-        if missing.len() > 1 {
-            let core = Arc::clone(core);
-            // The following calls report a failure.
-            let _ = self.run("read", 2 * self.core.read_time_max, async move {
-                core.prefetch(missing).await;
-                Ok(())
-            });
-        }
-    }
-
     fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
         Ok(self.ids.ids_from(from, max))
     }
@@ -393,21 +322,6 @@ impl Archive for CassandraArchive {
         counts.into_iter().try_for_each(|(source, counts)| each(source, counts))
     }
 
-    fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
-        let core = Arc::clone(&self.core);
-        let sources = self.run("list", SCAN_TIME_MAX, async move { scan::sources(&core).await })?;
-        Ok(sources.into_iter().collect())
-    }
-
-    fn begin_copy(&self) -> Result<(), ArchiveError> {
-        let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
-        self.run("write to", WRITE_TIME_MAX, async move {
-            let count = core.count_copy().await?;
-            writing.lock().await.writer.begin_copy(count);
-            Ok(())
-        })
-    }
-
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
         let core = Arc::clone(&self.core);
         self.run("read", WRITE_TIME_MAX, async move { core.identity().await })
@@ -416,24 +330,6 @@ impl Archive for CassandraArchive {
     fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
         let core = Arc::clone(&self.core);
         self.run("write to", WRITE_TIME_MAX, async move { core.create_identity(identity).await })
-    }
-
-    fn figures(&self) -> Option<RemoteFigures> {
-        let (counters, cache) = (&self.core.counters, self.core.cache.figures());
-        let driver = self.core.session.get_metrics();
-        Some(RemoteFigures {
-            reads: counters.reads.load(Ordering::Relaxed),
-            writes: counters.writes.load(Ordering::Relaxed),
-            errors: counters.errors.load(Ordering::Relaxed),
-            cache_hits: cache.hits,
-            cache_misses: cache.misses,
-            cache_bytes: cache.bytes,
-            connections: driver.get_total_connections(),
-            connection_timeouts: driver.get_connection_timeouts(),
-            statement_timeouts: driver.get_request_timeouts(),
-            retries: driver.get_retries_num(),
-            through: Sequence(self.persisted.load(Ordering::Relaxed)),
-        })
     }
 
     fn stop_waiting(&self) {
@@ -454,5 +350,107 @@ impl Archive for CassandraArchive {
 
     fn is_empty(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    fn remote(&self) -> Option<&dyn RemoteArchive> {
+        Some(self)
+    }
+}
+
+impl RemoteArchive for CassandraArchive {
+    fn expires(&self) -> bool {
+        self.expires
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        let core = Arc::clone(&self.core);
+        self.run("read", self.core.read_time_max, async move {
+            match core.written().await? {
+                Some(written) => Ok(written),
+                None => core.through().await,
+            }
+        })
+    }
+
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        let (core, stored) = (Arc::clone(&self.core), Arc::clone(&self.held_back));
+        self.run("read", WRITE_TIME_MAX, async move { core.held_back(&mut *stored.lock().await).await })
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        let (core, stored, sources) = (Arc::clone(&self.core), Arc::clone(&self.held_back), sources.clone());
+        self.run(
+            "write to",
+            WRITE_TIME_MAX,
+            async move { core.set_held_back(&mut *stored.lock().await, &sources).await },
+        )
+    }
+
+    fn refresh_ids(&self) -> Result<(), ArchiveError> {
+        let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
+        self.run("read", WRITE_TIME_MAX, async move { writing.lock().await.ids.learn(&core).await })
+    }
+
+    fn invalidate(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
+        posts.for_each(|id| self.core.cache.forget_remote(&Key::Post(id)));
+        outboxes.for_each(|source| self.core.cache.forget_remote(&Key::Layouts(source.clone())));
+    }
+
+    fn invalidate_all(&self) {
+        self.is_outdated.store(true, Ordering::Release);
+        self.core.cache.clear();
+    }
+
+    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
+        let core = &self.core;
+        let missing = wanted.filter_map(|wanted| match wanted {
+            Wanted::Outbox(source, query) => {
+                core.cached_positions(source, query).is_none().then(|| Announced::Outbox(source.clone(), query))
+            }
+            Wanted::Post(id) => core.cached_post(id).is_none().then_some(Announced::Post(id)),
+        });
+        let missing: Vec<Announced> = missing.collect();
+        // An announcement does not speed up a single read.
+        if missing.len() > 1 {
+            let core = Arc::clone(core);
+            // The following calls report a failure.
+            let _ = self.run("read", 2 * self.core.read_time_max, async move {
+                core.prefetch(missing).await;
+                Ok(())
+            });
+        }
+    }
+
+    fn list_sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+        let core = Arc::clone(&self.core);
+        let sources = self.run("list", SCAN_TIME_MAX, async move { scan::sources(&core).await })?;
+        Ok(sources.into_iter().collect())
+    }
+
+    fn begin_copy(&self) -> Result<(), ArchiveError> {
+        let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
+        self.run("write to", WRITE_TIME_MAX, async move {
+            let count = core.count_copy().await?;
+            writing.lock().await.writer.begin_copy(count);
+            Ok(())
+        })
+    }
+
+    fn figures(&self) -> RemoteFigures {
+        let (counters, cache) = (&self.core.counters, self.core.cache.figures());
+        let driver = self.core.session.get_metrics();
+        RemoteFigures {
+            reads: counters.reads.load(Ordering::Relaxed),
+            writes: counters.writes.load(Ordering::Relaxed),
+            errors: counters.errors.load(Ordering::Relaxed),
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            cache_bytes: cache.bytes,
+            connections: driver.get_total_connections(),
+            connection_timeouts: driver.get_connection_timeouts(),
+            statement_timeouts: driver.get_request_timeouts(),
+            retries: driver.get_retries_num(),
+            through: Sequence(self.persisted.load(Ordering::Relaxed)),
+        }
     }
 }

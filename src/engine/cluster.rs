@@ -24,7 +24,7 @@ use crate::runtime::background::snapshotter::SnapshotOptions;
 use crate::runtime::message::Command;
 use crate::state::digest::Digest;
 use crate::state::world::World;
-use crate::storage::archive::{Archive, ReplicatedArchive};
+use crate::storage::archive::{RemoteArchive, ReplicatedArchive};
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::lock::DirectoryLock;
@@ -62,7 +62,7 @@ pub struct Joining<'a> {
     /// The place of its snapshots. Without it, the node reads the whole log at each start.
     pub storage: Option<NodeStorage>,
     /// The archive that all nodes share, if the cluster was bootstrapped with one. Otherwise all posts stay in memory.
-    pub archive: Option<Arc<dyn Archive>>,
+    pub archive: Option<Arc<dyn RemoteArchive>>,
     /// Access to the snapshots of other nodes.
     pub peers: &'a dyn SnapshotPeers,
     /// The clock of the engine.
@@ -138,10 +138,13 @@ impl Joining<'_> {
         let began = Instant::now();
         let log = &PatientLog::new(log, ANSWER_MAX);
         let archive = archive.map(ReplicatedArchive::new).transpose().map_err(StorageError::from)?;
-        let archive = archive.map(|archive| Arc::new(archive) as Arc<dyn Archive>);
+        let archive = archive.map(Arc::new);
         let make_world = || {
-            let archive = archive.clone().map(|archive| (archive, tiering_limits(&config)));
-            World::create_with(config.celebrity, Sharding::new(config.shards.get()), archive)
+            let (policy, sharding) = (config.celebrity, Sharding::new(config.shards.get()));
+            match archive.clone() {
+                Some(archive) => World::create_replicated(policy, sharding, archive, tiering_limits(&config)),
+                None => World::create(policy, sharding),
+            }
         };
         let (files, lock, snapshots) = match storage {
             Some(NodeStorage { files, lock, snapshots }) => (Some(files), lock, Some(snapshots)),

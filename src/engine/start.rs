@@ -38,7 +38,7 @@ use crate::runtime::reader::read_scheduler::ReadScheduler;
 use crate::runtime::reader::user::inbox_store::InboxStore;
 use crate::state::unwritten::TieringLimits;
 use crate::state::world::{StateMachine, World};
-use crate::storage::archive::{self, Archive, ReadOnlyArchive, RedbArchive};
+use crate::storage::archive::{self, Archive, LocalArchive, ReadOnlyArchive, RedbArchive};
 use crate::storage::directory_identity;
 use crate::storage::directory_identity::Identified;
 use crate::storage::disk_use::DiskUse;
@@ -250,7 +250,7 @@ impl Engine {
         };
         let recovery = Recovery { files: &*files, make_world: &make_world, repair: storage.repair, progress };
         let Recovered { world, machine, tail, last_instant, inboxes, under_way, report, .. } = recovery.run()?;
-        if let Some(Err(cause)) = archive.map(|archive| archive.check()) {
+        if let Some(Err(cause)) = archive.and_then(|archive| archive.local()).map(LocalArchive::check) {
             world.read_failures.note(&cause);
         }
         let change_consumers = ChangeConsumers::open(Arc::clone(&files), tail.last)?;

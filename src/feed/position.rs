@@ -117,7 +117,7 @@ impl PositionRange {
 }
 
 /// Returns the position of a post, for tests.
-#[cfg(any(test, feature = "internals"))]
+#[cfg(any(test, feature = "testing"))]
 pub fn at(published_at: i64, id: u64) -> Position {
     Position { published_at: UnixMicros(published_at), id: PostId(id) }
 }

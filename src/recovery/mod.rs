@@ -146,7 +146,7 @@ struct Loaded {
 impl Loaded {
     /// Records the archived count of each outbox, unless the snapshot contains the counts.
     fn note_archived_counts(&mut self) -> Result<(), ArchiveError> {
-        let archive = self.state.world.archive().filter(|archive| self.lacks_counts && !archive.counts_outboxes());
+        let archive = self.state.world.archive().filter(|archive| self.lacks_counts && archive.is_remote());
         if let Some(archive) = archive {
             info!("listing the whole archive {} once, since the snapshot lacks its counts", archive.place());
         }
@@ -372,7 +372,7 @@ impl Recovery<'_> {
 /// Checks that the archive would not ignore writes of events after the end of the journal. A repair does not help: new
 /// events would get the same sequences again.
 fn check_writes(world: &World, last: Sequence) -> Result<(), StorageError> {
-    let Some(archive) = world.archive() else { return Ok(()) };
+    let Some(archive) = world.archive().and_then(|archive| archive.remote()) else { return Ok(()) };
     let written = archive.written()?;
     if written <= last {
         return Ok(());

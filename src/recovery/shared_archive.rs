@@ -3,7 +3,7 @@
 use crate::cluster::journal::JoinError;
 use crate::cluster::membership::Membership;
 use crate::cluster::record::ClusterId;
-use crate::storage::archive::Archive;
+use crate::storage::archive::RemoteArchive;
 use crate::storage::error::StorageError;
 use crate::storage::identity::Identity;
 use crate::storage::log::SharedLog;
@@ -13,7 +13,11 @@ use crate::storage::log::SharedLog;
 /// # Errors
 /// Fails if the cluster was bootstrapped without an archive; if this archive belongs to another cluster; or if it has
 /// writes of records that the log does not have.
-pub(super) fn admit(archive: &dyn Archive, membership: &Membership, log: &dyn SharedLog) -> Result<(), JoinError> {
+pub(super) fn admit(
+    archive: &dyn RemoteArchive,
+    membership: &Membership,
+    log: &dyn SharedLog,
+) -> Result<(), JoinError> {
     let (place, cluster) = (archive.place(), membership.cluster());
     if !membership.has_archive() {
         return Err(JoinError::NewArchive { place, cluster });
@@ -29,7 +33,7 @@ pub(super) fn admit(archive: &dyn Archive, membership: &Membership, log: &dyn Sh
 }
 
 /// Two clusters may claim the archive at the same time; the first one gets it.
-fn claim(archive: &dyn Archive, cluster: ClusterId) -> Result<(), JoinError> {
+fn claim(archive: &dyn RemoteArchive, cluster: ClusterId) -> Result<(), JoinError> {
     let ours = Identity::of_cluster(cluster.0);
     if archive.identity().map_err(StorageError::from)?.is_none() {
         archive.set_identity(ours).map_err(StorageError::from)?;

@@ -31,7 +31,7 @@ use crate::state::records;
 use crate::state::sources::Source;
 use crate::state::unwritten::{Deletion, Lap, TIERING_SLACK, TieringLimits};
 use crate::state::world::{StateMachine, World};
-use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch};
+use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch, RemoteArchive};
 use crate::storage::frame::{pack, unpack};
 use crate::storage::sequence::Sequence;
 
@@ -179,8 +179,8 @@ impl StateMachine {
                 Some(oldest) if held.has_post(oldest) => self.backlog.tombstones.push_back(oldest),
                 Some(oldest) => {
                     // The tombstone also hides posts that were read from the archive before another node has written the tombstone there.
-                    if let Some(archive) = self.world().archive() {
-                        archive.forget(&mut std::iter::once(oldest), &mut std::iter::empty());
+                    if let Some(archive) = self.world().archive().and_then(|archive| archive.remote()) {
+                        archive.invalidate(&mut std::iter::once(oldest), &mut std::iter::empty());
                     }
                     self.world().posts.forget_deleted(oldest);
                     self.free_ids.note(oldest);
@@ -227,7 +227,7 @@ impl StateMachine {
     /// # Errors
     /// Fails if the archive cannot be read.
     pub fn note_archived_counts(&mut self, lists_all: bool) -> Result<(), ArchiveError> {
-        let archive = self.world().archive().filter(|archive| lists_all || archive.counts_outboxes()).cloned();
+        let archive = self.world().archive().filter(|archive| lists_all || !archive.is_remote()).cloned();
         let Some(archive) = archive else { return Ok(()) };
         archive.each_outbox(&mut |id, archived_counts| {
             let source = self.world().sources.intern(&id);
@@ -357,7 +357,7 @@ impl World {
     /// have expired.
     pub(super) fn note_missing(&self, id: PostId) -> bool {
         if let Some(archive) = self.archive() {
-            if archive.expires() {
+            if archive.remote().is_some_and(RemoteArchive::expires) {
                 return false;
             }
             self.read_failures.note(&damaged(

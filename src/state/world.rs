@@ -40,7 +40,7 @@ use crate::state::slow::SlowSources;
 use crate::state::sources::{Source, Sources};
 use crate::state::unwritten::{TieringLimits, UnwrittenChanges};
 use crate::state::world::changed::Edit;
-use crate::storage::archive::{Archive, ArchiveError};
+use crate::storage::archive::{Archive, ArchiveError, ReplicatedArchive};
 
 /// The state shared by all threads.
 pub struct World {
@@ -58,6 +58,8 @@ pub struct World {
     pub notified: Notified,
     policy: CelebrityPolicy,
     archive: Option<Arc<dyn Archive>>,
+    /// The same, if this is the world of a node whose cluster has one.
+    pub(super) replicated_archive: Option<Arc<ReplicatedArchive>>,
     /// Tracks the instant up to which posts are applied and delivered.
     pub delivery: DeliveryTracker,
     /// Failed reads of the archive.
@@ -127,6 +129,25 @@ impl World {
         sharding: Sharding,
         archive: Option<(Arc<dyn Archive>, TieringLimits)>,
     ) -> (Arc<Self>, StateMachine) {
+        Self::create_beside(policy, sharding, archive, None)
+    }
+
+    /// Creates an empty world of a node whose cluster has an archive, and its state machine.
+    pub fn create_replicated(
+        policy: CelebrityPolicy,
+        sharding: Sharding,
+        archive: Arc<ReplicatedArchive>,
+        limits: TieringLimits,
+    ) -> (Arc<Self>, StateMachine) {
+        Self::create_beside(policy, sharding, Some((Arc::clone(&archive) as _, limits)), Some(archive))
+    }
+
+    fn create_beside(
+        policy: CelebrityPolicy,
+        sharding: Sharding,
+        archive: Option<(Arc<dyn Archive>, TieringLimits)>,
+        replicated_archive: Option<Arc<ReplicatedArchive>>,
+    ) -> (Arc<Self>, StateMachine) {
         let backlog = UnwrittenChanges::new(archive.as_ref().map(|(_, limits)| *limits));
         let world = Arc::new(Self {
             sources: Sources::default(),
@@ -137,6 +158,7 @@ impl World {
             notified: Notified::new(sharding),
             policy,
             archive: archive.map(|(archive, _)| archive),
+            replicated_archive,
             delivery: DeliveryTracker::default(),
             read_failures: ReadFailures::default(),
             held_back: Default::default(),
@@ -339,7 +361,7 @@ impl StateMachine {
         for member in post.sources() {
             let source = Arc::clone(self.world.sources.at(member.slot));
             let in_memory = source.outbox().route(post.position);
-            let is_counted = self.world.archive().is_some_and(|archive| archive.counts_outboxes());
+            let is_counted = self.world.archive().is_some_and(|archive| !archive.is_remote());
             let archived = if in_memory.is_none() { self.archived_route(&source, post.position) } else { None };
             let route = match in_memory.or(archived.filter(|_| is_counted)) {
                 Some(route) => route,

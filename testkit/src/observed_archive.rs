@@ -3,7 +3,8 @@
 use tidewire::feed::outbox::OutboxQuery;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, Rewrite};
+use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, RemoteArchive, Rewrite};
+use tidewire::storage::identity::Identity;
 use tidewire::storage::sequence::Sequence;
 
 /// A read or a write that is about to run.
@@ -33,14 +34,6 @@ impl<A> ObservedArchive<A> {
 }
 
 impl<A: Archive> Archive for ObservedArchive<A> {
-    fn is_remote(&self) -> bool {
-        self.archive.is_remote()
-    }
-
-    fn counts_outboxes(&self) -> bool {
-        self.archive.counts_outboxes()
-    }
-
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         (self.before)(&Read::Nothing(batch))?;
         self.archive.write(batch)
@@ -77,7 +70,21 @@ impl<A: Archive> Archive for ObservedArchive<A> {
         self.archive.each_outbox(each)
     }
 
+    fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
+        Ok(None)
+    }
+
+    fn set_identity(&self, _: Identity) -> Result<(), ArchiveError> {
+        Ok(())
+    }
+
+    fn stop_waiting(&self) {}
+
     fn close(&self) {}
+
+    fn remote(&self) -> Option<&dyn RemoteArchive> {
+        self.archive.remote()
+    }
 
     fn place(&self) -> String {
         self.archive.place()

@@ -418,7 +418,7 @@ fn all_packages_have_one_version_and_one_licence() {
     }
 }
 
-/// Programs that embed the engine have its modules closed: the feature `internals` is for the server, the load tool and tests.
+/// The modules are hidden from programs that embed the engine: they are for the server, the load tool and tests.
 #[test]
 fn examples_use_only_names_at_the_root_of_the_crate() {
     let documents =

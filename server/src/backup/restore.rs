@@ -18,7 +18,7 @@ use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::recovery::rebuilt::Rebuilt;
 use tidewire::recovery::{Recovered, RecoveryProgress, event};
 use tidewire::state::world::World;
-use tidewire::storage::archive::{self, Archive, ArchiveFromChunks, RedbArchive};
+use tidewire::storage::archive::{self, Archive, ArchiveFromChunks, LocalArchive, RedbArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;

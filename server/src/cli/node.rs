@@ -32,7 +32,7 @@ use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Joining, NodeStorage};
 use tidewire::recovery::node::{NoSnapshot, SnapshotPeers};
-use tidewire::storage::archive::{Archive, ArchiveError};
+use tidewire::storage::archive::{ArchiveError, RemoteArchive};
 use tidewire::storage::log::SharedLog;
 use tidewire::storage::sequence::Sequence;
 #[cfg(feature = "cassandra")]
@@ -169,7 +169,7 @@ impl NodeStart {
 }
 
 /// Opens the archive that all nodes share, if there is one.
-fn open_archive(old_posts: &OldPosts) -> Result<Option<Arc<dyn Archive>>, ArchiveError> {
+fn open_archive(old_posts: &OldPosts) -> Result<Option<Arc<dyn RemoteArchive>>, ArchiveError> {
     match old_posts {
         // Without a shared archive, a node of a cluster keeps all posts in memory.
         OldPosts::Directory => Ok(None),

@@ -17,7 +17,7 @@ use tidewire::config::EngineConfig;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::recovery::RecoveryProgress;
 use tidewire::recovery::rebuilt::Rebuilt;
-use tidewire::storage::archive::{self, Archive, ArchiveError, RedbArchive};
+use tidewire::storage::archive::{self, Archive, ArchiveError, LocalArchive, RedbArchive};
 use tidewire::storage::directory_identity;
 use tidewire::storage::directory_identity::Identified;
 use tidewire::storage::error::StorageError;
@@ -57,7 +57,7 @@ pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     }
     // Do not create a missing archive: it may be elsewhere, and a new one would keep a server from starting on the directory.
     let archive = if path.exists() { Some(open_archive(directory)?) } else { None };
-    archive.as_ref().map_or(Ok(()), |archive| archive.check())?;
+    archive.as_ref().map_or(Ok(()), |archive| LocalArchive::check(&**archive))?;
     let state = AtRest::of(new_directory::load(directory, archive, &RecoveryProgress::default())?)?;
     Ok((state, lock))
 }

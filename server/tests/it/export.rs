@@ -184,7 +184,7 @@ async fn an_export_omits_posts_with_archived_tombstones() {
     let whole = export(&format!("--archive {}", archive.display()));
     assert!(whole.contains(r#"{"id":"1","#) && !whole.contains(r#"{"id":"60","#));
     fs::write(old.path().join("letter"), "x").unwrap();
-    fails(old.path(), &format!("snapshot export {file} --archive letter"), &["letter is no archive"]);
+    fails(old.path(), &format!("snapshot export {file} --archive letter"), &["letter is not an archive"]);
 }
 
 #[tokio::test]

@@ -258,8 +258,8 @@ async fn the_log_reports_when_a_full_disk_refuses_writes_and_when_they_resume() 
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Lines).init();
     full_disk(200, Durability::Always).await;
     let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
-    let full = log.find("writes are refused until there is space").expect(&log);
-    let line = log[full..].lines().find(|line| line.contains("there is space again, writes go on"));
+    let full = log.find("refusing writes until there is space").expect(&log);
+    let line = log[full..].lines().find(|line| line.contains("there is space again; accepting writes"));
     assert!(line.is_some_and(|line| line.contains(" INFO ")), "{log}");
 }
 

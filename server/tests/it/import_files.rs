@@ -98,7 +98,7 @@ async fn a_foreign_csv_file_is_imported_by_its_header() {
     let ran = import(directory.path(), "posts", "\u{feff}{\"author\":\"bob\",\"body\":1}\r\n");
     assert!(ran.out.starts_with("1 post created"), "{}{}", ran.out, ran.err);
     for (what, file, why) in [
-        ("follows", "follower,source,weight\na,b,1\n", "cannot read file: line 1: column \"weight\" is not known"),
+        ("follows", "follower,source,weight\na,b,1\n", "cannot read file: line 1: unknown column \"weight\""),
         (
             "posts",
             "\n[{\"author\":\"ann\",\"body\":1}]\n",

@@ -90,13 +90,13 @@ fn of_node_with_archive() -> String {
     use tidewire::cluster::{journal, record::ClusterId, state::ClusterState};
     use tidewire::engine::Joining;
     use tidewire::recovery::{RecoveryProgress, node::NoPeers};
-    use tidewire::storage::archive::{Archive, MemoryArchive};
+    use tidewire::storage::archive::{MemoryArchive, RemoteArchive};
     let log = tidewire::storage::log::memory::MemoryLog::default();
     journal::bootstrap_log_with_archive(&log, 16, ClusterId(5)).unwrap();
     let (clock, session) = (Arc::new(tidewire::clock::SystemClock), journal::SESSION);
     let options = journal::NodeOptions { name: "a".parse().unwrap(), address: "http://a".to_owned(), session };
     let view = Arc::new(ClusterState::new(options.name.clone(), clock.clone(), session));
-    let archive = Some(Arc::new(MemoryArchive::ordered()) as Arc<dyn Archive>);
+    let archive = Some(Arc::new(MemoryArchive::ordered()) as Arc<dyn RemoteArchive>);
     let (config, progress) = (Default::default(), &RecoveryProgress::default());
     let joining =
         Joining { config, log: &log, options, view, storage: None, archive, peers: &NoPeers, clock, progress };

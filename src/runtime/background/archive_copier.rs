@@ -179,7 +179,7 @@ impl ArchiveCopier {
         left_out: &BTreeSet<SourceId>,
     ) -> Result<(), ArchiveError> {
         if !left_out.is_empty() {
-            archive.hold_back(&(&archive.held_back()? | left_out))?;
+            archive.hold_back(&(&archive.known_held_back()? | left_out))?;
         }
         // The progress of a deposed node is correct as well, but the new writer stores it.
         if self.is_ending() { Ok(()) } else { archive.advance(through) }
@@ -197,7 +197,7 @@ impl ArchiveCopier {
         if ids.is_empty() {
             return Ok(());
         }
-        let known = &archive.held_back()? | left_out;
+        let known = &archive.known_held_back()? | left_out;
         {
             let _writing = archive.writing();
             let copied = self.world.copied(ids, as_of)?;
@@ -259,8 +259,8 @@ impl ArchiveCopier {
 /// Reads the state that another writer may have left, and begins a turn. That node may have written more than its
 /// progress says. Edits of those posts must be copied as well.
 fn begin_turn(archive: &ReplicatedArchive) -> Result<Turn, ArchiveError> {
-    archive.shared().forget_all();
-    archive.shared().learn_ids()?;
+    archive.shared().invalidate_all();
+    archive.shared().refresh_ids()?;
     archive.refresh()?;
     Ok(Turn::default())
 }

@@ -17,7 +17,7 @@ use crate::runtime::processor::queue::CommandSender;
 use crate::state::pruning::fate;
 use crate::state::tiering::{RoundOutcome, Tiering};
 use crate::state::world::World;
-use crate::storage::archive::{Archive, ArchiveError, Rewrite};
+use crate::storage::archive::{Archive, ArchiveError, LocalArchive, Rewrite};
 use crate::storage::sequence::Sequence;
 
 /// Number of threads that read the archive.
@@ -76,8 +76,8 @@ pub fn start_writer(
 /// Completes the mark at the end of a snapshot. It runs on the writing thread while nothing else is written: records of
 /// later tasks are neither persisted with this mark nor in its archive snapshot.
 fn at_end(archive: &dyn Archive, mark: &Mark) -> Result<Mark, Error> {
-    let view = archive.view().map_err(|cause| archive_failed(&cause))?;
-    Ok(Mark { has_archived: !archive.is_empty(), archive: view, ..mark.clone() })
+    let snapshot = archive.local().map_or(Ok(None), LocalArchive::snapshot).map_err(|cause| archive_failed(&cause))?;
+    Ok(Mark { has_archived: !archive.is_empty(), archive: snapshot, ..mark.clone() })
 }
 
 /// The failed tasks of the writing thread.

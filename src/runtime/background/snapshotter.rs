@@ -306,7 +306,7 @@ impl Snapshotter {
 
     /// Fails if the archive has found the disk full, and there is still no space.
     fn check_disk_space(&self) -> Result<(), Error> {
-        let archive = self.shared.world.archive();
+        let archive = self.shared.world.archive().and_then(|archive| archive.local());
         archive.map_or(Ok(()), |archive| archive.catch_up().map_err(|cause| archive_failed(&cause)))
     }
 

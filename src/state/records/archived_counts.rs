@@ -43,7 +43,7 @@ const LISTED_PER_RECORD: usize = 16 * 1_024;
 impl<'a> RecordTraversal<'a> {
     /// Returns the counts of all outboxes with archived posts; nothing if the archive counts them itself, or there is none.
     pub fn archived_counts(self) -> impl Iterator<Item = ArchivedCountsRecord> + use<'a> {
-        let is_wanted = self.world.archive().is_some_and(|archive| !archive.counts_outboxes());
+        let is_wanted = self.world.archive().is_some_and(|archive| archive.is_remote());
         self.readers().filter(move |_| is_wanted).flat_map(|source| {
             let outbox = source.outbox();
             let ArchivedCounts { pushed, pulled } = outbox.archived_counts();
@@ -79,7 +79,7 @@ impl StateMachine {
         if record.source as usize >= self.world().sources.len() {
             return invalid(format!("the source {} of archived counts does not exist", record.source));
         }
-        if self.world().archive().is_some_and(|archive| !archive.counts_outboxes()) {
+        if self.world().archive().is_some_and(|archive| archive.is_remote()) {
             let counts = ArchivedCounts {
                 pushed: RouteCount { newest: record.pushed_newest, posts: record.pushed },
                 pulled: RouteCount { newest: record.pulled_newest, posts: record.pulled },

@@ -16,14 +16,14 @@ impl World {
 
     /// Announces the posts among these that are about to be looked up in the archive, if it is on the network.
     pub fn prefetch_posts(&self, ids: impl Iterator<Item = PostId>) {
-        let Some(archive) = self.archive().filter(|archive| archive.is_remote()) else { return };
+        let Some(archive) = self.archive().and_then(|archive| archive.remote()) else { return };
         let is_wanted = |id: &PostId| self.posts.stored(*id).is_none() && archive.may_have(*id);
         archive.prefetch(&mut ids.filter(is_wanted).map(Wanted::Post));
     }
 
     /// Announces outboxes in the same way.
     pub fn prefetch_outboxes(&self, asks: &mut dyn Iterator<Item = (SourceSlot, OutboxQuery)>) {
-        let Some(archive) = self.archive().filter(|archive| archive.is_remote()) else { return };
+        let Some(archive) = self.archive().and_then(|archive| archive.remote()) else { return };
         let mut in_memory = Vec::new();
         let mut wanted = asks.filter_map(|(slot, ask)| {
             let source = self.sources.at(slot);

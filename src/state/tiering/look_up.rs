@@ -42,7 +42,7 @@ impl World {
         id: PostId,
         source: &impl Fn(&SourceId) -> Option<Arc<Source>>,
     ) -> Result<Option<Stored>, ArchiveError> {
-        let Some(behind) = archive.replicated_archive() else {
+        let Some(behind) = self.replicated_archive() else {
             return Ok(read(archive, id, source)?.map(|stored| self.redirected(stored)));
         };
         // A stored edit is dropped once the archive contains it. The read is consistent only if the edit is the same before and

@@ -181,7 +181,7 @@ impl StateMachine {
     /// to the engine as long as memory has space. A node of a cluster writes nothing here: posts that the archive has leave memory at once.
     fn must_archive_replayed(&self) -> bool {
         let (world, backlog) = (self.world(), &self.backlog);
-        if world.archive().is_none_or(|archive| !archive.is_remote() || archive.replicated_archive().is_some()) {
+        if world.archive().is_none_or(|archive| !archive.is_remote() || world.replicated_archive().is_some()) {
             return self.is_tiering_due();
         }
         backlog.rewrites.len() + backlog.tombstoned.len() >= CHANGES_LEFT_MAX

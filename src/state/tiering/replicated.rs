@@ -33,7 +33,7 @@ pub struct Copied {
 impl World {
     /// Returns the archive of the cluster, if this is the world of a node that has one.
     pub fn replicated_archive(&self) -> Option<&ReplicatedArchive> {
-        self.archive().and_then(|archive| archive.replicated_archive())
+        self.replicated_archive.as_deref()
     }
 
     /// Returns the present state of posts that the events up to `as_of` have changed. Blocks on reads of the archive.

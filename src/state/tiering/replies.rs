@@ -19,7 +19,7 @@ impl World {
     /// Returns true if the archived posts of a source are listed: the source collects the replies to a post, and the archive does not count
     /// them.
     fn lists_archived(&self, source: &Source) -> bool {
-        source.id.replied_post().is_some() && self.archive().is_some_and(|archive| !archive.counts_outboxes())
+        source.id.replied_post().is_some() && self.archive().is_some_and(|archive| archive.is_remote())
     }
 }
 
@@ -175,20 +175,25 @@ mod tests {
 
     #[test]
     fn a_node_omits_archived_replies_of_earlier_versions_without_their_thread() {
-        let restored = |archive: Arc<dyn Archive>| {
+        let restored = |is_replicated: bool| {
             let (earlier, mut machine) = world();
             reply(&mut machine, 1..=1);
             let post = earlier.posts.get(PostId(1)).unwrap();
             let mut record = record(&earlier, &post, |source| source.slot.0);
             record.sources.truncate(1);
             let limits = TieringLimits { outbox_posts: 2, posts_bytes: usize::MAX };
-            let (world, mut machine) =
-                World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some((archive, limits)));
+            let (policy, sharding) = (CelebrityPolicy::PushAll, Sharding::new(1));
+            let (world, mut machine) = if is_replicated {
+                let archive = ReplicatedArchive::new(Arc::new(MemoryArchive::ordered())).unwrap();
+                World::create_replicated(policy, sharding, Arc::new(archive), limits)
+            } else {
+                World::create_with(policy, sharding, Some((Arc::new(MemoryArchive::default()), limits)))
+            };
             machine.restore_source(&SourceRecord::new(SourceId::new("ann").unwrap())).unwrap();
             machine.restore_post(&record).unwrap();
             world.sources.get(&SourceId::replies_to(PostId(101))).is_some()
         };
-        assert!(restored(Arc::new(MemoryArchive::default())));
-        assert!(!restored(Arc::new(ReplicatedArchive::new(Arc::new(MemoryArchive::ordered())).unwrap())));
+        assert!(restored(false));
+        assert!(!restored(true));
     }
 }

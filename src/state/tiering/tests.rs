@@ -206,9 +206,9 @@ fn sources_above_the_held_back_limit_are_retried_and_deletions_get_tombstones() 
 fn a_replica_keeps_edits_and_deletions_of_posts_that_only_the_archive_has() {
     let store = MemoryArchive::ordered();
     let limits = TieringLimits { outbox_posts: 4, posts_bytes: usize::MAX };
-    let archive: Arc<dyn Archive> = Arc::new(ReplicatedArchive::new(Arc::new(store)).unwrap());
+    let archive = Arc::new(ReplicatedArchive::new(Arc::new(store)).unwrap());
     let policy = CelebrityPolicy::PushAll;
-    let (world, mut machine) = World::create_with(policy, Sharding::new(1), Some((archive, limits)));
+    let (world, mut machine) = World::create_replicated(policy, Sharding::new(1), archive, limits);
     let draft = Draft::new(SourceId::new("bob").unwrap(), Body::new("0").unwrap());
     for id in [6, 7, 8] {
         let position = at(id as i64, id);

@@ -11,7 +11,8 @@ use crate::feed::outbox::OutboxQuery;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchiveSnapshot, ArchivedRecord, Batch, EachOutbox, RemoteFigures, Rewrite, Wanted,
+    Archive, ArchiveError, ArchiveSnapshot, ArchivedRecord, Batch, EachOutbox, LocalArchive, RemoteArchive,
+    RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
@@ -155,18 +156,6 @@ impl<A: Archive> FaultyArchive<A> {
 }
 
 impl<A: Archive> Archive for FaultyArchive<A> {
-    fn is_remote(&self) -> bool {
-        self.is_remote || self.archive.is_remote()
-    }
-
-    fn expires(&self) -> bool {
-        self.state.lock().0.expires || self.archive.expires()
-    }
-
-    fn counts_outboxes(&self) -> bool {
-        !self.is_remote && self.archive.counts_outboxes()
-    }
-
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         {
             let counts = &mut self.state.lock().1;
@@ -199,35 +188,8 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.rewrite(rewrite)
     }
 
-    fn view(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, ArchiveError> {
-        self.archive.view()
-    }
-
     fn through(&self) -> Result<Sequence, ArchiveError> {
         self.archive.through()
-    }
-
-    fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
-        let posts: Vec<PostId> = posts.collect();
-        self.forgotten.lock().extend(posts.iter().copied().map(Some));
-        self.archive.forget(&mut posts.into_iter(), outboxes);
-    }
-
-    fn forget_all(&self) {
-        self.forgotten.lock().push(None);
-        self.archive.forget_all();
-    }
-
-    fn written(&self) -> Result<Sequence, ArchiveError> {
-        self.archive.written()
-    }
-
-    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
-        self.archive.held_back()
-    }
-
-    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
-        self.archive.set_held_back(sources)
     }
 
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
@@ -252,12 +214,6 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.positions(source, query, into)
     }
 
-    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
-        if self.is_remote() {
-            self.state.lock().1.prefetched += wanted.count() as u64;
-        }
-    }
-
     fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
         self.fails("read", |counts| &mut counts.ids, |plan| &plan.fail_ids)?;
         if self.state.lock().0.lists_no_ids {
@@ -275,30 +231,8 @@ impl<A: Archive> Archive for FaultyArchive<A> {
         self.archive.identity()
     }
 
-    fn figures(&self) -> Option<RemoteFigures> {
-        self.archive.figures()
-    }
-
     fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
         self.archive.set_identity(identity)
-    }
-
-    fn check(&self) -> Result<(), ArchiveError> {
-        self.archive.check()
-    }
-
-    fn catch_up(&self) -> Result<(), ArchiveError> {
-        let (is_full, persists) = {
-            let (plan, counts) = &mut *self.state.lock();
-            counts.catch_ups += 1;
-            (plan.is_full, counts.persists)
-        };
-        // A full disk is detected only by a write.
-        if !is_full || persists == 0 {
-            return self.archive.catch_up();
-        }
-        let source = std::io::Error::from(std::io::ErrorKind::StorageFull).into();
-        Err(ArchiveError::Failed { action: "write to", place: self.archive.place(), source })
     }
 
     fn stop_waiting(&self) {
@@ -319,5 +253,89 @@ impl<A: Archive> Archive for FaultyArchive<A> {
 
     fn is_empty(&self) -> bool {
         self.archive.is_empty()
+    }
+
+    fn local(&self) -> Option<&dyn LocalArchive> {
+        (!self.is_remote()).then_some(self)
+    }
+
+    fn remote(&self) -> Option<&dyn RemoteArchive> {
+        (self.is_remote || self.archive.is_remote()).then_some(self)
+    }
+}
+
+impl<A: Archive> LocalArchive for FaultyArchive<A> {
+    fn snapshot(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, ArchiveError> {
+        self.archive.local().map_or(Ok(None), LocalArchive::snapshot)
+    }
+
+    fn check(&self) -> Result<(), ArchiveError> {
+        self.archive.local().map_or(Ok(()), LocalArchive::check)
+    }
+
+    fn catch_up(&self) -> Result<(), ArchiveError> {
+        let (is_full, persists) = {
+            let (plan, counts) = &mut *self.state.lock();
+            counts.catch_ups += 1;
+            (plan.is_full, counts.persists)
+        };
+        // A full disk is detected only by a write.
+        if !is_full || persists == 0 {
+            return self.archive.local().map_or(Ok(()), LocalArchive::catch_up);
+        }
+        let source = std::io::Error::from(std::io::ErrorKind::StorageFull).into();
+        Err(ArchiveError::Failed { action: "write to", place: self.archive.place(), source })
+    }
+}
+
+/// What the wrapped archive does not do itself, because it is not across a network, has no effect.
+impl<A: Archive> RemoteArchive for FaultyArchive<A> {
+    fn expires(&self) -> bool {
+        self.state.lock().0.expires || self.archive.remote().is_some_and(RemoteArchive::expires)
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        self.archive.remote().map_or(Ok(Sequence(0)), RemoteArchive::written)
+    }
+
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        self.archive.remote().map_or(Ok(BTreeSet::new()), RemoteArchive::held_back)
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        self.archive.remote().map_or(Ok(()), |archive| archive.set_held_back(sources))
+    }
+
+    fn refresh_ids(&self) -> Result<(), ArchiveError> {
+        self.archive.remote().map_or(Ok(()), RemoteArchive::refresh_ids)
+    }
+
+    fn invalidate(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
+        let posts: Vec<PostId> = posts.collect();
+        self.forgotten.lock().extend(posts.iter().copied().map(Some));
+        if let Some(archive) = self.archive.remote() {
+            archive.invalidate(&mut posts.into_iter(), outboxes);
+        }
+    }
+
+    fn invalidate_all(&self) {
+        self.forgotten.lock().push(None);
+        self.archive.remote().into_iter().for_each(RemoteArchive::invalidate_all);
+    }
+
+    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
+        self.state.lock().1.prefetched += wanted.count() as u64;
+    }
+
+    fn list_sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+        self.archive.remote().map_or(Ok(Vec::new()), RemoteArchive::list_sources)
+    }
+
+    fn begin_copy(&self) -> Result<(), ArchiveError> {
+        self.archive.remote().map_or(Ok(()), RemoteArchive::begin_copy)
+    }
+
+    fn figures(&self) -> RemoteFigures {
+        self.archive.remote().map(RemoteArchive::figures).unwrap_or_default()
     }
 }

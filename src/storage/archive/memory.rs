@@ -9,7 +9,8 @@ use crate::feed::outbox::{OutboxQuery, Part, Route};
 use crate::feed::position::{Direction, Position};
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, EachOutbox, Fate, LargestIds, Rewrite,
+    Archive, ArchiveError, ArchivedCounts, ArchivedRecord, Batch, EachOutbox, Fate, LargestIds, RemoteArchive,
+    RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
@@ -115,20 +116,6 @@ impl Archive for MemoryArchive {
         Ok(self.persisted.lock().through)
     }
 
-    fn written(&self) -> Result<Sequence, ArchiveError> {
-        let contents = self.contents.read();
-        Ok(if contents.is_ordered { contents.written } else { Sequence(0) })
-    }
-
-    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
-        Ok(self.held_back.lock().clone())
-    }
-
-    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
-        self.held_back.lock().clone_from(sources);
-        Ok(())
-    }
-
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         Ok(self.contents.read().posts.get(&id).map(|(_, record)| record.clone()))
     }
@@ -176,6 +163,54 @@ impl Archive for MemoryArchive {
 
     fn is_empty(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    fn stop_waiting(&self) {}
+
+    fn remote(&self) -> Option<&dyn RemoteArchive> {
+        self.contents.read().is_ordered.then_some(self)
+    }
+}
+
+impl RemoteArchive for MemoryArchive {
+    fn expires(&self) -> bool {
+        false
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        let contents = self.contents.read();
+        Ok(if contents.is_ordered { contents.written } else { Sequence(0) })
+    }
+
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        Ok(self.held_back.lock().clone())
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        self.held_back.lock().clone_from(sources);
+        Ok(())
+    }
+
+    fn refresh_ids(&self) -> Result<(), ArchiveError> {
+        Ok(())
+    }
+
+    fn invalidate(&self, _: &mut dyn Iterator<Item = PostId>, _: &mut dyn Iterator<Item = &SourceId>) {}
+
+    fn invalidate_all(&self) {}
+
+    fn prefetch(&self, _: &mut dyn Iterator<Item = Wanted<'_>>) {}
+
+    fn list_sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+        Ok(self.contents.read().outboxes.keys().cloned().collect())
+    }
+
+    fn begin_copy(&self) -> Result<(), ArchiveError> {
+        Ok(())
+    }
+
+    fn figures(&self) -> RemoteFigures {
+        RemoteFigures::default()
     }
 }
 

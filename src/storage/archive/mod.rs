@@ -5,10 +5,10 @@
 //! - the contract of an archive. One test suite (`contract::archive` in `testkit`) checks it for every implementation.
 
 mod error;
-#[cfg(any(test, feature = "internals"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod faulty;
 mod largest_ids;
-#[cfg(any(test, feature = "internals"))]
+#[cfg(any(test, feature = "testing"))]
 mod memory;
 mod redb;
 mod replicated;
@@ -17,7 +17,7 @@ pub mod samples;
 pub use crate::feed::outbox::{ArchivedCounts, RouteCount};
 pub use error::ArchiveError;
 pub use largest_ids::{LARGEST_IDS_MAX, LargestIds};
-#[cfg(any(test, feature = "internals"))]
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryArchive;
 pub use redb::{ArchiveFromChunks, ReadOnlyArchive, RedbArchive, Totals, identity_in, identity_without_lock};
 pub use replicated::{Due, PendingEdit, ReplicatedArchive};
@@ -136,28 +136,6 @@ pub enum Wanted<'a> {
 /// Stores posts and outbox entries. Any number of threads can read while one writes. Every operation may block, except where its description
 /// says that it is answered from memory.
 pub trait Archive: Send + Sync + 'static {
-    /// Returns true if the store is across a network: a power loss of this machine takes back nothing that was written, and a list of all
-    /// that it has takes long.
-    fn is_remote(&self) -> bool {
-        false
-    }
-
-    /// Returns true if [`Archive::each_outbox`] is exact and takes little time. Otherwise snapshots have these counts.
-    fn counts_outboxes(&self) -> bool {
-        true
-    }
-
-    /// Returns true if posts may leave the archive by themselves after some time: one that is missing is no damage.
-    fn expires(&self) -> bool {
-        false
-    }
-
-    /// Returns the archive as that of a node of a cluster, if it is one: then it may have anything that the log has, and not only what has left
-    /// memory.
-    fn replicated_archive(&self) -> Option<&ReplicatedArchive> {
-        None
-    }
-
     /// Writes a batch. Readers see it as soon as this returns; it is durable after [`Archive::persist`].
     ///
     /// # Errors
@@ -181,64 +159,11 @@ pub trait Archive: Send + Sync + 'static {
     /// Fails if it is not certain that the writes are durable.
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError>;
 
-    /// Returns a view of the current state, or none if the archive is not in files. While the view exists, the archive does not reuse the
-    /// space of data that is superseded.
-    ///
-    /// # Errors
-    /// Fails if the archive could not be read.
-    fn view(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, ArchiveError> {
-        Ok(None)
-    }
-
     /// The journal event with which the archive was persisted last, or 0 if it never was.
     ///
     /// # Errors
     /// Fails if the archive could not be read.
     fn through(&self) -> Result<Sequence, ArchiveError>;
-
-    /// The largest [`Batch::as_of`] with which anything may have been written, if what is older replaces nothing that is newer; otherwise 0. It is
-    /// stored before the batch is. A journal that ends before it must not go on: the archive would ignore what it writes next.
-    ///
-    /// # Errors
-    /// Fails if the archive could not be read.
-    fn written(&self) -> Result<Sequence, ArchiveError> {
-        Ok(Sequence(0))
-    }
-
-    /// Returns the sources that are held back: the archive of a cluster may lack entries of theirs that are older than [`Archive::through`], because
-    /// what it has of their outboxes is damaged and cannot be written. Every node keeps these entries in memory. It is read after
-    /// [`Archive::through`]: then it has every source of which an entry up to there is missing.
-    ///
-    /// # Errors
-    /// Fails if the archive could not be read.
-    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
-        Ok(BTreeSet::new())
-    }
-
-    /// Stores the sources that are held back, unless another machine has stored them since this one read or stored them last.
-    ///
-    /// # Errors
-    /// Fails if the archive could not be written, or another machine has stored them.
-    fn set_held_back(&self, _: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
-        Ok(())
-    }
-
-    /// Learns which ids other machines have written until now, for [`Archive::may_have`]. A node of a cluster calls it before it replays the log:
-    /// it may start from the snapshot of another node, from whose memory posts have left meanwhile.
-    ///
-    /// # Errors
-    /// Fails if the archive could not be read.
-    fn learn_ids(&self) -> Result<(), ArchiveError> {
-        Ok(())
-    }
-
-    /// Says that other machines may have written these posts, or entries of these outboxes, until now: what was read of them before and kept is
-    /// forgotten. A node of a cluster calls it before it relies on what they have written.
-    fn forget(&self, _posts: &mut dyn Iterator<Item = PostId>, _outboxes: &mut dyn Iterator<Item = &SourceId>) {}
-
-    /// Says that other machines may have written anything until now: all that was read or written before and kept is forgotten. A node of a
-    /// cluster calls it when it becomes the one to write.
-    fn forget_all(&self) {}
 
     /// Returns the post or tombstone that is stored under an id.
     ///
@@ -252,10 +177,6 @@ pub trait Archive: Send + Sync + 'static {
     /// Fails if the archive could not be read. Nothing is appended then.
     fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError>;
 
-    /// Says that these reads follow at once. A store across a network may make them side by side, and keep the results for the calls that
-    /// follow, within a time limit of its own. What it could not read by then fails in those calls, as unavailable.
-    fn prefetch(&self, _wanted: &mut dyn Iterator<Item = Wanted<'_>>) {}
-
     /// Returns at most `max` ids of posts and tombstones, ascending, starting with `from`, or none if the archive has no such list and would have to
     /// read all of itself. It is called only while [`Archive::may_have`] is true for `from`, an id that may be issued next. Without a list each id
     /// that is issued is looked up.
@@ -265,24 +186,55 @@ pub trait Archive: Send + Sync + 'static {
     fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError>;
 
     /// Calls `each` with a summary of every outbox that ever had an archived entry, until a call fails. `each` may read the archive: no lock
-    /// is held. The engine does this when it starts. If the archive does not count outboxes, this lists everything; it is called only if the
+    /// is held. The engine does this when it starts. A remote archive reads everything for it; it is called only if the
     /// snapshot has no counts, because another archive had them.
     ///
     /// # Errors
     /// Fails if the archive could not be read, or with the error of `each`.
     fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError>;
 
-    /// Returns the sources of all outboxes with archived entries, and possibly of some without.
+    /// Returns the identity of the data directory that the archive belongs to, if it has one.
     ///
     /// # Errors
     /// Fails if the archive could not be read.
-    fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
-        let mut sources = Vec::new();
-        self.each_outbox(&mut |source, _| {
-            sources.push(source);
-            Ok(())
-        })?;
-        Ok(sources)
+    fn identity(&self) -> Result<Option<Identity>, ArchiveError>;
+
+    /// Stores the identity in an archive that has none.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be written.
+    fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError>;
+
+    /// Returns false if the archive surely has neither a post nor a tombstone under an id. It is answered from memory, and never false while
+    /// a reader could find one.
+    fn may_have(&self, id: PostId) -> bool;
+
+    /// Returns true if no post and no tombstone was ever written. It is answered from memory, and never true while a reader could find one.
+    fn is_empty(&self) -> bool;
+
+    /// The place of the archive, for messages: the path of its file, or its address.
+    fn place(&self) -> String;
+
+    /// Makes all operations fail on a full disk instead of waiting, because the archive is about to be closed.
+    fn stop_waiting(&self);
+
+    /// Closes the file, so that it can be opened again. Later operations fail.
+    fn close(&self);
+
+    /// Returns the operations of an archive of this machine, if it is one.
+    fn local(&self) -> Option<&dyn LocalArchive> {
+        None
+    }
+
+    /// Returns the operations of an archive across a network, if it is one.
+    fn remote(&self) -> Option<&dyn RemoteArchive> {
+        None
+    }
+
+    /// Returns true if the archive is across a network: a power loss of this machine takes back nothing that was written. It does not count its
+    /// outboxes, so that snapshots have these counts, and [`Archive::each_outbox`] takes long.
+    fn is_remote(&self) -> bool {
+        self.remote().is_some()
     }
 
     /// Returns what [`Archive::each_outbox`] lists.
@@ -298,65 +250,97 @@ pub trait Archive: Send + Sync + 'static {
         Ok(all)
     }
 
-    /// Says that a copy of another archive follows, in batches whose `as_of` is 0: from here on these replace what earlier copies have written, and still
-    /// nothing that a server has.
-    ///
-    /// # Errors
-    /// Fails if the archive could not be written.
-    fn begin_copy(&self) -> Result<(), ArchiveError> {
-        Ok(())
-    }
-
-    /// Returns the identity of the data directory that the archive belongs to, if it has one.
+    /// Returns the sources of all outboxes with archived entries, and possibly of some without.
     ///
     /// # Errors
     /// Fails if the archive could not be read.
-    fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
-        Ok(None)
+    fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+        match self.remote() {
+            Some(archive) => archive.list_sources(),
+            None => Ok(self.archived_counts()?.into_iter().map(|(source, _)| source).collect()),
+        }
     }
+}
 
-    /// Returns the counts of a store across a network. They are read from memory.
-    fn figures(&self) -> Option<RemoteFigures> {
-        None
-    }
-
-    /// Stores the identity in an archive that has none.
+/// An archive of this machine, in files or in memory.
+pub trait LocalArchive: Archive {
+    /// Returns a snapshot of the current state, or `None` if the archive is in memory. While it exists, the archive does not reuse the space of
+    /// superseded data.
     ///
     /// # Errors
-    /// Fails if the archive could not be written.
-    fn set_identity(&self, _: Identity) -> Result<(), ArchiveError> {
-        Ok(())
-    }
+    /// Fails if the archive could not be read.
+    fn snapshot(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, ArchiveError>;
 
     /// Checks the consistency of the archive as far as possible without reading all of it, at the start of the engine.
     ///
     /// # Errors
     /// Returns an error that describes the inconsistency.
-    fn check(&self) -> Result<(), ArchiveError> {
-        Ok(())
-    }
+    fn check(&self) -> Result<(), ArchiveError>;
 
     /// Writes the data that was buffered because the disk was full, if there is any.
     ///
     /// # Errors
     /// Fails if the disk is still full. Then persisting would wait for space.
-    fn catch_up(&self) -> Result<(), ArchiveError> {
-        Ok(())
-    }
+    fn catch_up(&self) -> Result<(), ArchiveError>;
+}
 
-    /// Makes all operations fail on a full disk instead of waiting, because the archive is about to be closed.
-    fn stop_waiting(&self) {}
+/// An archive across a network, which several machines may share.
+pub trait RemoteArchive: Archive {
+    /// Returns true if posts may leave the archive by themselves after some time: one that is missing is no damage.
+    fn expires(&self) -> bool;
 
-    /// Closes the file, so that it can be opened again. Later operations fail.
-    fn close(&self);
+    /// The largest [`Batch::as_of`] with which anything may have been written, if what is older replaces nothing that is newer; otherwise 0. It is
+    /// stored before the batch is. A journal that ends before it must not go on: the archive would ignore what it writes next.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn written(&self) -> Result<Sequence, ArchiveError>;
 
-    /// The place of the archive, for messages: the path of its file, or its address.
-    fn place(&self) -> String;
+    /// Returns the sources that are held back: the archive of a cluster may lack entries of theirs that are older than [`Archive::through`], because
+    /// what it has of their outboxes is damaged and cannot be written. Every node keeps these entries in memory. It is read after
+    /// [`Archive::through`]: then it has every source of which an entry up to there is missing.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError>;
 
-    /// Returns false if the archive surely has neither a post nor a tombstone under an id. It is answered from memory, and never false while
-    /// a reader could find one.
-    fn may_have(&self, id: PostId) -> bool;
+    /// Stores the sources that are held back, unless another machine has stored them since this one read or stored them last.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be written, or another machine has stored them.
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError>;
 
-    /// Returns true if no post and no tombstone was ever written. It is answered from memory, and never true while a reader could find one.
-    fn is_empty(&self) -> bool;
+    /// Reads which ids other machines have written until now, for [`Archive::may_have`]. A node of a cluster calls it before it replays the log:
+    /// it may start from the snapshot of another node, from whose memory posts have left meanwhile.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn refresh_ids(&self) -> Result<(), ArchiveError>;
+
+    /// Invalidates cached reads of these posts and outboxes, because other machines may have written them. A node of a cluster calls it before it
+    /// relies on their writes.
+    fn invalidate(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>);
+
+    /// Invalidates everything that is cached, because other machines may have written anything. A node of a cluster calls it when it becomes the
+    /// one that writes.
+    fn invalidate_all(&self);
+
+    /// Makes these reads side by side and caches the results for the calls that follow at once. A read that is not answered within the time limit
+    /// of the archive fails in its call, as unavailable.
+    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>);
+
+    /// Returns the sources of all outboxes with archived entries, and possibly of some without.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be read.
+    fn list_sources(&self) -> Result<Vec<SourceId>, ArchiveError>;
+
+    /// Announces a copy of another archive, in batches whose `as_of` is 0. They replace the writes of earlier copies, and none of a server.
+    ///
+    /// # Errors
+    /// Fails if the archive could not be written.
+    fn begin_copy(&self) -> Result<(), ArchiveError>;
+
+    /// Returns the counts of a store across a network. They are read from memory.
+    fn figures(&self) -> RemoteFigures;
 }

@@ -35,7 +35,7 @@ use crate::feed::outbox::OutboxQuery;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchiveSnapshot, ArchivedRecord, Batch, EachOutbox, LargestIds, Rewrite,
+    Archive, ArchiveError, ArchiveSnapshot, ArchivedRecord, Batch, EachOutbox, LargestIds, LocalArchive, Rewrite,
 };
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
@@ -166,10 +166,6 @@ impl Archive for RedbArchive {
         guarded(&self.path, || self.rewrite_file(rewrite))
     }
 
-    fn view(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, ArchiveError> {
-        self.run("copy", || self.view_now())
-    }
-
     fn through(&self) -> Result<Sequence, ArchiveError> {
         self.read(|snapshot| {
             let through = snapshot.open_table(layout::META)?.get(layout::META_THROUGH)?;
@@ -226,14 +222,6 @@ impl Archive for RedbArchive {
         written
     }
 
-    fn check(&self) -> Result<(), ArchiveError> {
-        self.read(read::check_counts)
-    }
-
-    fn catch_up(&self) -> Result<(), ArchiveError> {
-        self.file().catch_up().map_err(|error| cannot("write to", &self.path, error.into()))
-    }
-
     fn stop_waiting(&self) {
         self.file().set_waits_for_space(false);
     }
@@ -262,6 +250,24 @@ impl Archive for RedbArchive {
 
     fn is_empty(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    fn local(&self) -> Option<&dyn LocalArchive> {
+        Some(self)
+    }
+}
+
+impl LocalArchive for RedbArchive {
+    fn snapshot(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, ArchiveError> {
+        self.run("copy", || self.snapshot_now().map(Some))
+    }
+
+    fn check(&self) -> Result<(), ArchiveError> {
+        self.read(read::check_counts)
+    }
+
+    fn catch_up(&self) -> Result<(), ArchiveError> {
+        self.file().catch_up().map_err(|error| cannot("write to", &self.path, error.into()))
     }
 }
 

@@ -56,7 +56,7 @@ use crate::feed::post::Body;
 use crate::id::{PostId, SourceId};
 use crate::limits::PENDING_EDITS_BYTES_MAX;
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, LargestIds, RemoteFigures, Rewrite, Wanted,
+    Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, LargestIds, RemoteArchive, RemoteFigures, Rewrite, Wanted,
 };
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
@@ -114,7 +114,7 @@ struct State {
 
 /// The archive of a cluster, as one node sees it.
 pub struct ReplicatedArchive {
-    archive: Arc<dyn Archive>,
+    archive: Arc<dyn RemoteArchive>,
     /// The ids that have left the memory of this node.
     ids: LargestIds,
     limits: Limits,
@@ -129,11 +129,11 @@ impl ReplicatedArchive {
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub fn new(archive: Arc<dyn Archive>) -> Result<Self, ArchiveError> {
+    pub fn new(archive: Arc<dyn RemoteArchive>) -> Result<Self, ArchiveError> {
         Self::with_limits(archive, Limits::default())
     }
 
-    fn with_limits(archive: Arc<dyn Archive>, limits: Limits) -> Result<Self, ArchiveError> {
+    fn with_limits(archive: Arc<dyn RemoteArchive>, limits: Limits) -> Result<Self, ArchiveError> {
         let progress = archive.through()?;
         let state = Mutex::new(State { progress, held_back: Some(archive.held_back()?), ..State::default() });
         let (ids, progressed, writing) = (LargestIds::default(), Condvar::new(), Mutex::new(()));
@@ -145,14 +145,14 @@ impl ReplicatedArchive {
     /// # Errors
     /// Fails if the archive cannot be read.
     pub fn begin(&self, after: Sequence) -> Result<(), ArchiveError> {
-        self.archive.learn_ids()?;
+        self.archive.refresh_ids()?;
         self.refresh()?;
         let mut state = self.state.lock();
         state.changes.clear();
         state.edits.clear();
         (state.listed_after, state.applied) = (after, after);
         state.unlisted_until = Some(after);
-        self.archive.forget_all();
+        self.archive.invalidate_all();
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl ReplicatedArchive {
         if at <= state.progress {
             // Another node has copied the change, maybe after this node read the post. The edit must apply until the cached read is
             // invalidated.
-            self.archive.forget(&mut std::iter::once(id), &mut std::iter::empty());
+            self.archive.invalidate(&mut std::iter::once(id), &mut std::iter::empty());
             state.edits.remove(id);
             return;
         }
@@ -274,11 +274,11 @@ impl ReplicatedArchive {
 
     /// Invalidates everything that this node has read from the archive and cached.
     pub fn forget_everything(&self) {
-        self.archive.forget_all();
+        self.archive.invalidate_all();
     }
 
     /// The archive that all nodes share.
-    pub fn shared(&self) -> &Arc<dyn Archive> {
+    pub fn shared(&self) -> &Arc<dyn RemoteArchive> {
         &self.archive
     }
 
@@ -314,13 +314,13 @@ impl ReplicatedArchive {
         state.progress = through;
         let passed = state.changes.partition_point(|(at, _)| *at <= through);
         // Invalidated before the retained edits are removed: without them, the cached reads are outdated.
-        self.archive.forget(&mut state.changes.drain(..passed).map(|(_, id)| id), &mut std::iter::empty());
+        self.archive.invalidate(&mut state.changes.drain(..passed).map(|(_, id)| id), &mut std::iter::empty());
         if let Some(until) = state.unlisted_until {
-            self.archive.forget_all();
+            self.archive.invalidate_all();
             state.unlisted_until = Some(until).filter(|until| *until > through);
         }
         let edited = state.edits.up_to(through);
-        self.archive.forget(&mut edited.iter().copied(), &mut std::iter::empty());
+        self.archive.invalidate(&mut edited.iter().copied(), &mut std::iter::empty());
         edited.into_iter().for_each(|id| state.edits.remove(id));
         drop(state);
         self.progressed.notify_all();
@@ -363,30 +363,13 @@ impl ReplicatedArchive {
 }
 
 impl Archive for ReplicatedArchive {
-    fn is_remote(&self) -> bool {
-        self.archive.is_remote()
-    }
-
-    fn expires(&self) -> bool {
-        self.archive.expires()
-    }
-
-    fn replicated_archive(&self) -> Option<&ReplicatedArchive> {
-        Some(self)
-    }
-
-    /// The counts of this node cover only the posts that have left its memory.
-    fn counts_outboxes(&self) -> bool {
-        false
-    }
-
     /// Waits until the archive has the batch.
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         self.wait_for(batch.as_of)?;
         self.refuse_held_back(batch)?;
         let mut outboxes =
             batch.placed.iter().map(|(source, ..)| source).chain(batch.removed.iter().map(|(source, _)| source));
-        self.archive.forget(&mut batch.posts.iter().map(|(id, _)| *id), &mut outboxes);
+        self.archive.invalidate(&mut batch.posts.iter().map(|(id, _)| *id), &mut outboxes);
         // The ids are noted before the batch leaves memory, which makes it visible in the archive.
         self.ids.note(batch.posts.iter().map(|(id, _)| *id));
         Ok(())
@@ -412,28 +395,12 @@ impl Archive for ReplicatedArchive {
         self.archive.through()
     }
 
-    fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
-        self.archive.forget(posts, outboxes);
-    }
-
-    fn forget_all(&self) {
-        self.archive.forget_all();
-    }
-
-    fn written(&self) -> Result<Sequence, ArchiveError> {
-        self.archive.written()
-    }
-
     fn post(&self, id: PostId) -> Result<Option<ArchivedRecord>, ArchiveError> {
         self.archive.post(id)
     }
 
     fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
         self.archive.positions(source, query, into)
-    }
-
-    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
-        self.archive.prefetch(wanted);
     }
 
     fn ids_from(&self, from: PostId, max: usize) -> Result<Option<Vec<PostId>>, ArchiveError> {
@@ -444,16 +411,8 @@ impl Archive for ReplicatedArchive {
         self.archive.each_outbox(each)
     }
 
-    fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
-        self.archive.sources()
-    }
-
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
         self.archive.identity()
-    }
-
-    fn figures(&self) -> Option<RemoteFigures> {
-        self.archive.figures()
     }
 
     fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
@@ -480,5 +439,55 @@ impl Archive for ReplicatedArchive {
 
     fn is_empty(&self) -> bool {
         self.ids.is_empty() && self.archive.is_empty()
+    }
+
+    fn remote(&self) -> Option<&dyn RemoteArchive> {
+        Some(self)
+    }
+}
+
+impl RemoteArchive for ReplicatedArchive {
+    fn expires(&self) -> bool {
+        self.archive.expires()
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        self.archive.written()
+    }
+
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        self.known_held_back()
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        self.hold_back(sources)
+    }
+
+    fn refresh_ids(&self) -> Result<(), ArchiveError> {
+        self.archive.refresh_ids()
+    }
+
+    fn invalidate(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
+        self.archive.invalidate(posts, outboxes);
+    }
+
+    fn invalidate_all(&self) {
+        self.archive.invalidate_all();
+    }
+
+    fn prefetch(&self, wanted: &mut dyn Iterator<Item = Wanted<'_>>) {
+        self.archive.prefetch(wanted);
+    }
+
+    fn list_sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+        self.archive.list_sources()
+    }
+
+    fn begin_copy(&self) -> Result<(), ArchiveError> {
+        self.archive.begin_copy()
+    }
+
+    fn figures(&self) -> RemoteFigures {
+        self.archive.figures()
     }
 }

@@ -1,5 +1,5 @@
 //! Batches, and reads of everything, for tests of archives in any crate.
-#![cfg(any(test, feature = "internals"))]
+#![cfg(any(test, feature = "testing"))]
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "tests")]
 
 use std::sync::atomic::{AtomicU64, Ordering};

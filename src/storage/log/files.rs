@@ -1,5 +1,5 @@
 //! A log in segment files, for tests: it runs the readers of a single machine's journal under the contract of a shared log.
-#![cfg(any(test, feature = "internals"))]
+#![cfg(any(test, feature = "testing"))]
 #![allow(clippy::missing_panics_doc, reason = "tests")]
 
 use std::sync::Arc;

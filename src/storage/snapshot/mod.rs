@@ -208,7 +208,7 @@ impl<'a> SnapshotWriter<'a> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend(MAGIC);
         let identity = files.identity();
-        let has_counts = archive.is_some_and(|archive| !archive.counts_outboxes());
+        let has_counts = archive.is_some_and(|archive| archive.is_remote());
         let format = identity.map_or(1, |identity| match identity.cluster() {
             _ if has_counts => SNAPSHOT_FORMAT,
             Some(_) => FORMAT_OF_NODE,

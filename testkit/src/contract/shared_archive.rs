@@ -29,7 +29,7 @@ use tidewire::recovery::RecoveryProgress;
 use tidewire::recovery::node::NoPeers;
 use tidewire::state::reader::PageRequest;
 use tidewire::state::tiering::decode;
-use tidewire::storage::archive::{Archive, ArchivedRecord};
+use tidewire::storage::archive::{ArchivedRecord, RemoteArchive};
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::identity::Identity;
 use tidewire::storage::log::ReadLog as _;
@@ -92,7 +92,7 @@ macro_rules! shared_archive_contract {
 /// A store that the nodes of a test share.
 pub struct Store {
     /// Returns a connection of one more machine to the store.
-    pub open: Box<dyn Fn() -> Arc<dyn Archive> + Send + Sync>,
+    pub open: Box<dyn Fn() -> Arc<dyn RemoteArchive> + Send + Sync>,
     /// True if the store is in memory. Then the connections of the nodes must cache their reads, as those to a real store do.
     pub is_in_memory: bool,
 }
@@ -115,7 +115,7 @@ struct TestCluster {
     log: MemoryLog,
     store: Store,
     /// The connection of the test to the archive.
-    archive: Arc<dyn Archive>,
+    archive: Arc<dyn RemoteArchive>,
     identity: Arc<Mutex<Option<Identity>>>,
     /// The source whose outbox is damaged in the archive.
     damaged: Arc<Mutex<Option<SourceId>>>,
@@ -137,7 +137,7 @@ fn start(
     let config = EngineConfig { celebrity, outbox_posts: some(4), inbox_posts: some(10), ..patient() };
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
     let (progress, joined, peers) = (&RecoveryProgress::default(), Arc::clone(&view), &NoPeers);
-    let archive = connection.map(|connection| Arc::clone(connection) as Arc<dyn Archive>);
+    let archive = connection.map(|connection| Arc::clone(connection) as Arc<dyn RemoteArchive>);
     let (engine, _) = Joining { config, log, options, view, storage, archive, peers, clock, progress }.run()?;
     Ok(Node { engine, state: joined })
 }
@@ -296,8 +296,8 @@ impl TestCluster {
     async fn check_archive(&self) {
         let last = self.log.range().unwrap().last;
         eventually_async("the archive catches up", async || self.archive.through().unwrap() >= last).await;
-        self.archive.forget_all();
-        self.archive.learn_ids().unwrap();
+        self.archive.invalidate_all();
+        self.archive.refresh_ids().unwrap();
         for (number, body) in &self.expected {
             let record = match self.archive.post(PostId(*number)).unwrap() {
                 Some(ArchivedRecord::Post(bytes)) => Some(decode(&bytes).unwrap().body.as_str().to_owned()),

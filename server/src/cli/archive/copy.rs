@@ -21,7 +21,9 @@ use crate::cli::{Outcome, terminal};
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
-use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, ReadOnlyArchive, RedbArchive, Wanted};
+use tidewire::storage::archive::{
+    Archive, ArchiveError, ArchivedRecord, Batch, ReadOnlyArchive, RedbArchive, RemoteArchive, Wanted,
+};
 use tidewire::storage::identity::Identity;
 use tidewire::storage::sequence::Sequence;
 use tidewire_cassandra::CassandraArchive;
@@ -113,7 +115,7 @@ impl Listed for CassandraArchive {
     }
 
     fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
-        Archive::held_back(self)
+        RemoteArchive::held_back(self)
     }
 
     fn through(&self) -> Result<Sequence, ArchiveError> {
@@ -125,7 +127,7 @@ impl Listed for CassandraArchive {
     }
 
     fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
-        Archive::sources(self)
+        RemoteArchive::list_sources(self)
     }
 
     fn positions(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError> {
@@ -256,8 +258,11 @@ fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
     // In an archive with nothing but copied data, all data counts as older than any write of a server, because the server may continue from
     // an earlier event than the source archive was written at.
     let through = from.through()?;
-    let as_of = if to.written()? == Sequence(0) { Sequence(0) } else { through };
-    to.begin_copy()?;
+    let as_of = match to.remote() {
+        Some(to) if to.written()? != Sequence(0) => through,
+        _ => Sequence(0),
+    };
+    to.remote().map_or(Ok(()), RemoteArchive::begin_copy)?;
     let (of_source, of_target) = (|asks: &[Ask<'_>]| from.positions(asks), |asks: &[Ask<'_>]| read(to, asks));
     let mut written = Written::default();
     if !to.is_empty() {
@@ -273,7 +278,9 @@ fn write(from: &dyn Listed, to: &dyn Archive) -> Result<Written, ArchiveError> {
     }
     from.posts(&mut |posts| {
         // Skip the read of ids that are certainly not in the target.
-        to.prefetch(&mut posts.iter().map(|(id, _)| *id).filter(|id| to.may_have(*id)).map(Wanted::Post));
+        if let Some(remote) = to.remote() {
+            remote.prefetch(&mut posts.iter().map(|(id, _)| *id).filter(|id| to.may_have(*id)).map(Wanted::Post));
+        }
         let mut missing = Vec::new();
         for (id, kept) in posts {
             let is_there = to.may_have(id) && to.post(id)?.as_ref() == Some(&kept);
@@ -359,7 +366,7 @@ mod tests {
         }
 
         fn sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
-            Archive::sources(self)
+            RemoteArchive::list_sources(self)
         }
 
         fn positions(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError> {

@@ -41,6 +41,7 @@ use tidewire::latency::{BOUNDS_US, Latency};
 use tidewire::limits::{LIVE_QUEUE_BYTES_MAX, REVOCATIONS_MAX};
 use tidewire::runtime::fanout::latency::AUDIENCES;
 use tidewire::runtime::hybrid_logical_clock::ClockReport;
+use tidewire::storage::archive::RemoteArchive;
 use tidewire::storage::disk_use::StoredBytes;
 use tidewire::storage::sequence::Sequence;
 
@@ -394,14 +395,16 @@ impl Sheet<'_> {
 
     /// Writes the metrics of an archive across a network. A local archive has none of these.
     fn of_remote_archive(&mut self, engine: &Engine) -> fmt::Result {
-        let archive = engine.shared().world.archive();
-        if let Some(behind) = archive.and_then(|archive| archive.replicated_archive()) {
+        let world = &engine.shared().world;
+        if let Some(behind) = world.replicated_archive() {
             let help = "Records of the log that this node has applied and the archive of the cluster lacks";
             self.gauge("archive_lag", help, None, behind.lag())?;
             let help = "Changes of posts that the archive of the cluster lacks";
             self.gauge("archive_changes_due", help, None, behind.behind() as u64)?;
         }
-        let Some(figures) = archive.and_then(|archive| archive.figures()) else { return Ok(()) };
+        let Some(figures) = world.archive().and_then(|archive| archive.remote()).map(RemoteArchive::figures) else {
+            return Ok(());
+        };
         self.counter("archive_statements_read", "Number of read statements to the archive", figures.reads)?;
         self.counter("archive_statements_written", "Number of write statements to the archive", figures.writes)?;
         self.counter("archive_statements_failed", "Number of failed statements to the archive", figures.errors)?;

@@ -193,7 +193,7 @@ mod tests {
     use crate::storage::archive::redb::open;
     use crate::storage::archive::redb::sums::ChecksummedFile;
     use crate::storage::archive::samples::{all, placed, post, posts};
-    use crate::storage::archive::{Archive, Batch, RedbArchive};
+    use crate::storage::archive::{Archive, Batch, LocalArchive as _, RedbArchive};
     use crate::storage::sequence::Sequence;
     use redb::backends::InMemoryBackend;
     use std::path::Path;

@@ -48,10 +48,10 @@ impl fmt::Debug for RedbSnapshot {
 }
 
 impl RedbArchive {
-    pub(super) fn view_now(&self) -> Result<Option<Arc<dyn ArchiveSnapshot>>, Error> {
+    pub(super) fn snapshot_now(&self) -> Result<Arc<dyn ArchiveSnapshot>, Error> {
         let database = self.database()?;
         let (transaction, path) = (database.begin_read()?, self.path.clone());
-        Ok(Some(Arc::new(RedbSnapshot { transaction, path, _database: database })))
+        Ok(Arc::new(RedbSnapshot { transaction, path, _database: database }))
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
     use crate::feed::position::at;
     use crate::id::PostId;
     use crate::storage::archive::samples::{CACHE_BYTES, all, post, posts, source};
-    use crate::storage::archive::{ArchivedRecord, Batch};
+    use crate::storage::archive::{ArchivedRecord, Batch, LocalArchive as _};
     use crate::storage::identity::Identity;
 
     const IDENTITY: Identity = Identity([3; 16]);
@@ -244,7 +244,7 @@ mod tests {
         archive.write(&batch(0..100)).unwrap();
         archive.write(&posts([(7, ArchivedRecord::Deleted)])).unwrap();
         archive.persist(Sequence(9)).unwrap();
-        let view = archive.view().unwrap().unwrap();
+        let view = archive.snapshot().unwrap().unwrap();
         archive.write(&posts([(8, ArchivedRecord::Deleted), (1_000, post("later"))])).unwrap();
         archive.persist(Sequence(10)).unwrap();
         let path = directory.path().join("to");
@@ -270,9 +270,9 @@ mod tests {
         let write =
             |from: u64, to: u64| (from..to).step_by(500).for_each(|id| archive.write(&batch(id..id + 500)).unwrap());
         write(0, 12_000);
-        let before = chunks(&*archive.view().unwrap().unwrap());
+        let before = chunks(&*archive.snapshot().unwrap().unwrap());
         write(12_000, 12_500);
-        let after = chunks(&*archive.view().unwrap().unwrap());
+        let after = chunks(&*archive.snapshot().unwrap().unwrap());
         let again = after.iter().filter(|chunk| before.contains(chunk)).map(Vec::len).sum::<usize>();
         let all: usize = after.iter().map(Vec::len).sum();
         assert!(before.len() > 3 && again > all / 3, "{again} of {all} bytes in {} chunks", after.len());
@@ -285,7 +285,7 @@ mod tests {
         archive.write(&batch(0..10)).unwrap();
         let mut taken = 0;
         archive
-            .view()
+            .snapshot()
             .unwrap()
             .unwrap()
             .chunks(&mut |_| {
@@ -311,7 +311,7 @@ mod tests {
             (vec![9, 0, 0, 0, 1, 2, 3], "a chunk is damaged"),
             (compressed(&[1; 8]), "a row is cut"),
             (compressed(&[9, 0, 0, 0, 0, 0, 0, 0, 0]), "there is no table 9"),
-            (compressed(&[1, 1, 0, 0, 0, 0, 0, 0, 0, 5]), "a row has 1 bytes in place of 8"),
+            (compressed(&[1, 1, 0, 0, 0, 0, 0, 0, 0, 5]), "a row has 1 bytes instead of 8"),
         ] {
             let refused = copy.add(&chunk).unwrap_err().to_string();
             assert!(refused.contains(expected), "{refused}");

@@ -16,7 +16,7 @@ use super::{RedbArchive, guarded, open};
 use crate::feed::outbox::Part;
 use crate::id::PostId;
 use crate::storage::archive::samples::{all, source};
-use crate::storage::archive::{Archive, ArchiveError, Fate, Rewrite};
+use crate::storage::archive::{Archive, ArchiveError, Fate, LocalArchive as _, Rewrite};
 use crate::storage::sequence::Sequence;
 
 fn opened(archive: &Disk, sums: &Disk, is_new: bool) -> Result<RedbArchive, ArchiveError> {

@@ -194,7 +194,7 @@ mod tests {
     use crate::feed::position::at;
     use crate::id::PostId;
     use crate::storage::archive::samples::{CACHE_BYTES, all, placed, post, posts, source};
-    use crate::storage::archive::{Archive, ArchivedRecord, Batch};
+    use crate::storage::archive::{Archive, ArchivedRecord, Batch, LocalArchive as _};
     use crate::storage::identity::Identity;
     use crate::storage::sequence::Sequence;
 

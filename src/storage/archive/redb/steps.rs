@@ -12,7 +12,7 @@ use crate::feed::outbox::{Part, Route};
 use crate::feed::position::at;
 use crate::id::PostId;
 use crate::storage::archive::samples::{CACHE_BYTES, all, placed, post, posts};
-use crate::storage::archive::{Archive, ArchiveError, Batch};
+use crate::storage::archive::{Archive, ArchiveError, Batch, LocalArchive as _};
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
 

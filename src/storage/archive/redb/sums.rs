@@ -295,7 +295,7 @@ mod tests {
     use crate::id::PostId;
     use crate::storage::archive::redb::open;
     use crate::storage::archive::samples::{all, placed, post, posts};
-    use crate::storage::archive::{Archive, Batch, RedbArchive};
+    use crate::storage::archive::{Archive, Batch, LocalArchive as _, RedbArchive};
     use crate::storage::sequence::Sequence;
     use parking_lot::Mutex;
 

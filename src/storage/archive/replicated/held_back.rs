@@ -32,7 +32,7 @@ impl ReplicatedArchive {
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+    pub fn known_held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
         let known = self.state.lock().held_back.clone();
         known.map_or_else(|| self.learn_held_back(), Ok)
     }

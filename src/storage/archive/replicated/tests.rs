@@ -146,7 +146,7 @@ fn pending_edits_above_the_limit_are_refused_for_posts_in_memory_and_archive() {
 fn writes_of_another_node_invalidate_cached_reads() {
     let store = Arc::new(FaultyArchive::remote(MemoryArchive::ordered(), Plan::default()));
     store.write(&Batch { posts: vec![(PostId(7), ArchivedRecord::Deleted)], ..Batch::default() }).unwrap();
-    let archive = ReplicatedArchive::with_limits(Arc::clone(&store) as Arc<dyn Archive>, LIMITS).unwrap();
+    let archive = ReplicatedArchive::with_limits(Arc::clone(&store) as Arc<dyn RemoteArchive>, LIMITS).unwrap();
     archive.begin(Sequence(0)).unwrap();
     archive.advance(Sequence(1)).unwrap();
     assert_eq!(store.forgotten(), [None, None], "it is not known what changed up to the beginning");

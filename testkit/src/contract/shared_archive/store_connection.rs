@@ -7,7 +7,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use tidewire::feed::outbox::OutboxQuery;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::archive::{Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, Rewrite};
+use tidewire::storage::archive::{
+    Archive, ArchiveError, ArchivedRecord, Batch, EachOutbox, RemoteArchive, RemoteFigures, Rewrite, Wanted,
+};
 use tidewire::storage::identity::Identity;
 use tidewire::storage::sequence::Sequence;
 
@@ -49,7 +51,7 @@ impl Cached {
 pub(super) struct StoreConnection {
     /// None if the store caches reads by itself.
     pub cached: Option<Mutex<Cached>>,
-    pub store: Arc<dyn Archive>,
+    pub store: Arc<dyn RemoteArchive>,
     pub identity: Arc<Mutex<Option<Identity>>>,
     pub answers: Mutex<Answers>,
     /// The source whose damaged outbox no node can write.
@@ -85,14 +87,6 @@ impl StoreConnection {
 }
 
 impl Archive for StoreConnection {
-    fn is_remote(&self) -> bool {
-        true
-    }
-
-    fn counts_outboxes(&self) -> bool {
-        false
-    }
-
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         // A part of the batch is written before the rest, or alone.
         let half = |batch: &Batch| Batch {
@@ -125,7 +119,7 @@ impl Archive for StoreConnection {
         drop(self.changed.wait_while(answers, is_late).unwrap());
         self.check()?;
         let rewritten = self.store.rewrite(rewrite);
-        self.forget_all();
+        self.invalidate_all();
         self.rewrites.fetch_add(1, Ordering::Relaxed);
         rewritten
     }
@@ -153,40 +147,6 @@ impl Archive for StoreConnection {
             cached.posts.insert(id, found.clone());
         }
         Ok(found)
-    }
-
-    fn forget(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
-        let Some(cached) = &self.cached else { return self.store.forget(posts, outboxes) };
-        let mut cached = cached.lock().unwrap();
-        posts.for_each(|id| drop(cached.posts.remove(&id)));
-        outboxes.for_each(|source| drop(cached.outboxes.remove(source)));
-    }
-
-    fn forget_all(&self) {
-        match &self.cached {
-            Some(cached) => *cached.lock().unwrap() = Cached::default(),
-            None => self.store.forget_all(),
-        }
-    }
-
-    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
-        self.check()?;
-        self.store.held_back()
-    }
-
-    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
-        self.check_write()?;
-        self.store.set_held_back(sources)
-    }
-
-    fn learn_ids(&self) -> Result<(), ArchiveError> {
-        self.check()?;
-        self.store.learn_ids()
-    }
-
-    fn written(&self) -> Result<Sequence, ArchiveError> {
-        self.check()?;
-        self.store.written()
     }
 
     fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
@@ -234,5 +194,65 @@ impl Archive for StoreConnection {
 
     fn is_empty(&self) -> bool {
         self.store.is_empty()
+    }
+
+    fn stop_waiting(&self) {}
+
+    fn remote(&self) -> Option<&dyn RemoteArchive> {
+        Some(self)
+    }
+}
+
+impl RemoteArchive for StoreConnection {
+    fn expires(&self) -> bool {
+        self.store.expires()
+    }
+
+    fn written(&self) -> Result<Sequence, ArchiveError> {
+        self.check()?;
+        self.store.written()
+    }
+
+    fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
+        self.check()?;
+        self.store.held_back()
+    }
+
+    fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
+        self.check_write()?;
+        self.store.set_held_back(sources)
+    }
+
+    fn refresh_ids(&self) -> Result<(), ArchiveError> {
+        self.check()?;
+        self.store.refresh_ids()
+    }
+
+    fn invalidate(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
+        let Some(cached) = &self.cached else { return self.store.invalidate(posts, outboxes) };
+        let mut cached = cached.lock().unwrap();
+        posts.for_each(|id| drop(cached.posts.remove(&id)));
+        outboxes.for_each(|source| drop(cached.outboxes.remove(source)));
+    }
+
+    fn invalidate_all(&self) {
+        match &self.cached {
+            Some(cached) => *cached.lock().unwrap() = Cached::default(),
+            None => self.store.invalidate_all(),
+        }
+    }
+
+    fn prefetch(&self, _: &mut dyn Iterator<Item = Wanted<'_>>) {}
+
+    fn list_sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
+        self.store.list_sources()
+    }
+
+    fn begin_copy(&self) -> Result<(), ArchiveError> {
+        self.store.begin_copy()
+    }
+
+    fn figures(&self) -> RemoteFigures {
+        self.store.figures()
     }
 }

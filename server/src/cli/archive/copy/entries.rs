@@ -76,7 +76,9 @@ pub(super) type Reads<'r> = &'r dyn Fn(&[Ask<'_>]) -> Result<Vec<Vec<Position>>,
 
 /// Executes reads of an archive, concurrently if it is remote.
 pub(super) fn read(archive: &dyn Archive, asks: &[Ask<'_>]) -> Result<Vec<Vec<Position>>, ArchiveError> {
-    archive.prefetch(&mut asks.iter().map(|ask| Wanted::Outbox(ask.source, ask.query())));
+    if let Some(archive) = archive.remote() {
+        archive.prefetch(&mut asks.iter().map(|ask| Wanted::Outbox(ask.source, ask.query())));
+    }
     let read = |ask: &Ask<'_>| {
         let mut found = Vec::new();
         archive.positions(ask.source, ask.query(), &mut found)?;
