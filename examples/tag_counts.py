@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-r"""Keeps a table of another system up to date with everything that Tidewire accepts: here, how often each tag was used, in SQLite.
+r"""Keeps a table of another system up to date with all changes that Tidewire accepts: here, the uses of each tag, in SQLite.
 
     cargo build --release
     cargo run --release -- serve &                        # http://127.0.0.1:8080, data in ./snapshots
@@ -9,12 +9,12 @@ r"""Keeps a table of another system up to date with everything that Tidewire acc
     curl -X POST localhost:8080/v1/posts -H 'Content-Type: application/json' \
          -d '{"author":"bob","body":{"text":"hello"},"tags":["tea"]}'
 
-It prints the tags each time that they change. The place in the stream is stored in the same transaction as its effect, so each post counts
-once, also if this program or the server is killed. If it was away for so long that the server does not have the next change any more, it
-counts all posts anew. Hidden posts count too. TIDEWIRE_SERVER and TIDEWIRE_KEY name another server and its key, TAGS another file than tags.sqlite.
+It prints the tags whenever they change. It stores its place in the stream in the same transaction as the effect of a change, so each post counts
+once, even if this program or the server is killed. If it was away for so long that the server no longer has the next change, it
+counts all posts again. Hidden posts count too. TIDEWIRE_SERVER and TIDEWIRE_KEY name another server and its key, TAGS another file than tags.sqlite.
 
-Beside an archive across a network (Cassandra), a server lists only the posts that it still has in memory, and says so. Then this program cannot
-count anew: it ends with exit code 1, and leaves the old counts and the old place as they are (docs/changes.md, "Begin again").
+With an archive across a network (Cassandra), a server lists only the posts that it still has in memory, and says so. Then this program cannot
+count again: it ends with exit code 1, and keeps the old counts and the old place (docs/changes.md, "Begin again").
 """
 
 import os
@@ -53,11 +53,11 @@ class NotListed(Exception):
 
 
 def rebuild(tags: sqlite3.Connection, tidewire: Tidewire) -> None:
-    """Reads all posts in place of what is there, of which changes are missing, and stores the place from which to go on.
+    """Replaces the posts of the table, which lacks changes, with all posts of the server, and stores the place to continue from.
 
     Raises NotListed if the server lists only some of them; then nothing changes.
     """
-    # One transaction: until all pages are read, the old posts and the old place stay.
+    # One transaction: the old posts and the old place stay until all pages are read.
     with tags:
         tags.execute("DELETE FROM posts")
         places: list[int] = []
@@ -76,13 +76,13 @@ def rebuild(tags: sqlite3.Connection, tidewire: Tidewire) -> None:
 
 
 def show(tags: sqlite3.Connection) -> None:
-    """Prints the tags that are used most."""
+    """Prints the most used tags."""
     most = tags.execute("SELECT tag, count(*) FROM posts GROUP BY tag ORDER BY 2 DESC, 1 LIMIT 5")
     print(", ".join(f"{tag} {count}" for tag, count in most) or "no tags", flush=True)
 
 
 def follow(tags: sqlite3.Connection, tidewire: Tidewire) -> None:
-    """Applies all changes from the stored place on. Each is a transaction of its own, begun by its first write."""
+    """Applies all changes after the stored place. Each has its own transaction, which its first write begins."""
     (after,) = tags.execute("SELECT sequence FROM place").fetchone()
     for change in tidewire.changes(after=after, types=["published", "deleted", "erased"]):
         with tags:
@@ -101,13 +101,13 @@ def main() -> None:
             try:
                 follow(tags, tidewire)
             except Gone:
-                # The journal begins later: deletions between may be missing here (docs/changes.md, "Begin again").
+                # The journal starts later: the table may lack deletions in between (docs/changes.md, "Begin again").
                 try:
                     rebuild(tags, tidewire)
                 except NotListed:
                     sys.exit(
-                        f"{url} does not have the next changes any more, and lists only some of its posts, because its archive does not list the "
-                        "others. The old counts stay, but posts are missing in them: count the posts of your own database, or those of each user "
+                        f"{url} no longer has the next changes, and lists only some of its posts, because its archive does not list the "
+                        "others. The old counts stay, but lack posts: count the posts of your own database, or those of each user "
                         "(GET /v1/users/{user}/posts)"
                     )
                 show(tags)

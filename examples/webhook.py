@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Sends what sleeping readers have missed to a webhook: one POST of JSON for each reader and post.
+"""Sends posts that sleeping readers missed to a webhook: one POST of JSON for each reader and post.
 
     python3 examples/webhook.py --server http://127.0.0.1:8080 --to https://push.example/hook
 
-Readers opt in by `PATCH /v1/users/{user}/rules` with {"notify": true}. The place in the stream is stored in a file after the webhook has
-taken a message, so after a crash one message is sent again, and none is left out. Only the standard library is needed.
+Readers opt in by `PATCH /v1/users/{user}/rules` with {"notify": true}. A file stores the place in the stream after the webhook has
+accepted a message. So after a crash, one message is sent again, and none is lost. Needs only the standard library.
 """
 
 import argparse
@@ -23,14 +23,14 @@ PAUSE_MAX_SECONDS = 60
 def options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--server", default="http://127.0.0.1:8080", help="the Tidewire server")
-    parser.add_argument("--to", required=True, help="the address that gets the messages")
+    parser.add_argument("--to", required=True, help="the URL that receives the messages")
     parser.add_argument("--key", default=os.environ.get("TIDEWIRE_KEY"), help="a server key, if the server has keys")
-    parser.add_argument("--place", type=pathlib.Path, default=pathlib.Path("webhook.place"), help="the file with the place")
+    parser.add_argument("--place", type=pathlib.Path, default=pathlib.Path("webhook.place"), help="the file that stores the place")
     return parser.parse_args()
 
 
 def send(to, message):
-    """Sends a message until the webhook takes it. What it refuses for good (4xx) is dropped, with a line."""
+    """Sends a message until the webhook accepts it. Drops and reports a message that the webhook refuses permanently (4xx)."""
     pause = 1
     while True:
         request = urllib.request.Request(to, json.dumps(message).encode(), {"Content-Type": "application/json"})
@@ -57,14 +57,14 @@ def store(file, place):
 
 
 def follow(server, key, file, to):
-    """Follows the stream until it ends or breaks off."""
+    """Follows the stream until it ends or the connection breaks."""
     request = urllib.request.Request(f"{server}/v1/changes?types=missed", headers={"Accept": "text/event-stream"})
-    # At the first start, it begins with what is published from now on.
+    # At the first start, the stream starts with posts published from now on.
     if file.exists():
         request.add_header("Last-Event-ID", file.read_text().strip())
     if key:
         request.add_header("Authorization", f"Bearer {key}")
-    # There is a message every 30 s at least.
+    # A message comes at least every 30 s.
     with urllib.request.urlopen(request, timeout=90) as lines:
         place = None
         for line in lines:
@@ -79,7 +79,7 @@ def follow(server, key, file, to):
 
 
 def read_problem(refused):
-    """Returns what the server says, or nothing if something before it answered."""
+    """Returns the problem document of the server, or an empty one if a proxy answered."""
     try:
         return json.load(refused)
     except ValueError:
@@ -94,12 +94,12 @@ def main():
         except urllib.error.HTTPError as refused:
             problem = read_problem(refused)
             if problem.get("code") == "gone":
-                print(f"posts up to {problem['oldest']} are not known any more: going on after them", file=sys.stderr)
+                print(f"posts up to {problem['oldest']} are no longer known: continuing after them", file=sys.stderr)
                 store(chosen.place, str(problem["oldest"]))
             elif refused.code < 500 and refused.code != 429:
                 sys.exit(f"{refused.code} {problem.get('code')}: {problem.get('detail')}")
         except (OSError, http.client.HTTPException, ValueError) as cause:
-            # It may break off within a message.
+            # The connection may break within a message.
             print(f"{cause!r}: connecting again", file=sys.stderr)
         time.sleep(1)
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Lets Cassandra fail under load, in every way there is, and checks that no page lacks a post afterwards.
+"""Causes all kinds of failures of Cassandra under load, and checks that no page lacks a post afterwards.
 
     cargo build --release -p tidewire-server --features cassandra
     scripts/cassandra.sh install
     scripts/archive_faults.py [--seconds 10] [--readers 200] [--idle-store] [--binary target/release/tidewire]
 
-Starts Cassandra and a server that keeps few posts in memory. Clients publish, edit and delete all the time, old posts too,
-and others read pages from memory and below it. Meanwhile the store is killed, paused, restarted, made slow by a second
-and filled up to the end of its disk; at last a table is dropped, and rows are overwritten by what does not decode.
+Starts Cassandra and a server with few posts in memory. Clients publish, edit and delete continuously, including old posts,
+and others read pages from memory and from the archive. Meanwhile the store is killed, paused, restarted, delayed by a second
+and filled until its disk is full. Finally a table is dropped, and rows are overwritten with invalid data.
 After each fault the feeds of all readers are scrolled to their end and compared with a naive computation. The last column
-is the 99th percentile of pages from memory during the fault, divided by that of the quiet time before it. A Cassandra that
-starts takes processor time, caches and memory from the server, here on the same machine: a restart of one that nobody uses shows
-how much. For the full disk, a file system in memory is mounted, which needs root. The exit code is 1 if anything is missing, doubled or wrong.
+is the 99th percentile of pages from memory during the fault, divided by that of the time before it. A starting Cassandra
+takes processor time, caches and memory from the server on the same machine: a restart of an unused one shows
+how much. The full disk needs root, to mount a file system in memory. The exit code is 1 if anything is missing, repeated or wrong.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def free_port():
 
 
 class Proxy:
-    """Passes connections on, each piece of data as late as `delay` says, in seconds."""
+    """Forwards connections, and delays each piece of data by `delay` seconds."""
 
     def __init__(self, target):
         self.target, self.delay = target, 0.0
@@ -108,14 +108,14 @@ class Proxy:
 
 
 class Store:
-    """A Cassandra node, and a connection to it that speaks just enough of its protocol (version 4)."""
+    """A Cassandra node, and connections to it with the required subset of its protocol (version 4)."""
 
     def __init__(self, directory, before=()):
         self.directory, self.port, self.before = directory, free_port(), before
         self.environment = os.environ | {"CASSANDRA_PORT": str(self.port), "CASSANDRA_SYNC": "batch"}
 
     def start(self, ends):
-        """Starts it until `ends`, also if it does not get ready."""
+        """Starts it. `ends` stops it, even if it does not become ready."""
         ends.callback(self.command, "kill")
         self.command("start")
         return self
@@ -149,7 +149,7 @@ class Store:
 
 
 class Server:
-    running = None  # the process, until it is stopped
+    running = None  # the running process
 
     def __init__(self, args, directory, url):
         self.port = free_port()
@@ -183,14 +183,14 @@ class Server:
 
 
 class World:
-    """What was accepted, and clients that make it more."""
+    """The accepted writes, and clients that write more."""
 
     def __init__(self, args):
         self.random = random.Random(args.seed)
         self.follows = {f"reader{nth}": self.random.sample(range(AUTHORS), FOLLOWED) for nth in range(args.readers)}
         self.posts = [{} for _ in range(AUTHORS)]  # author -> id -> body, oldest first
         self.next_id = 0
-        self.refusals = {"archive_unavailable", "overloaded"}  # what an answer may say
+        self.refusals = {"archive_unavailable", "overloaded"}  # the allowed codes of refusals
         self.phase = "before any fault"
         self.refused, self.problems, self.times, self.deep = 0, [], [], [0, 0]
         self.lock, self.stopping = threading.Lock(), threading.Event()
@@ -204,7 +204,7 @@ class World:
         assert status == 200, answer
 
     def write(self, port, number, rate):
-        """Publishes, edits and deletes as authors that no other client writes for."""
+        """Publishes, edits and deletes as authors whom no other client uses."""
         api, rng, due = Api(port), random.Random(number), time.monotonic()
         while not self.stopping.is_set():
             due = max(due + 1 / rate, time.monotonic() - 0.1)
@@ -234,7 +234,7 @@ class World:
                 self.complain(f"{post}: {status} {answer}")
 
     def read_newest(self, port):
-        """Reads pages that are in memory."""
+        """Reads pages from memory."""
         api, rng, readers = Api(port), random.Random(1), list(self.follows)
         while not self.stopping.is_set():
             reader = rng.choice(readers)
@@ -274,7 +274,7 @@ class World:
                 thread.join()
 
     def p99(self):
-        """Of the pages from memory since it was asked last, in seconds."""
+        """The 99th percentile of pages from memory since the last call, in seconds."""
         times, self.times = sorted(self.times), []
         return times[len(times) * 99 // 100]
 
@@ -320,17 +320,17 @@ def moment(text):
 
 
 def caught_up(server):
-    """Waits until nothing that has to leave memory is kept there by the store."""
+    """Waits until no post stays in memory only because of the store."""
     began = time.monotonic()
     while server.metric("tidewire_archive_held_back") > 0:
         if time.monotonic() - began > PATIENCE:
-            sys.exit("what waits for the store does not leave memory")
+            sys.exit("posts that wait for the store do not leave memory")
         time.sleep(0.2)
 
 
 @contextlib.contextmanager
 def disk():
-    """A directory on a small file system, if that can be mounted."""
+    """A directory, on a small file system if that can be mounted."""
     with tempfile.TemporaryDirectory(prefix="tidewire-cassandra-") as directory:
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tidewire", directory], stderr=subprocess.DEVNULL)
         try:
@@ -341,14 +341,14 @@ def disk():
 
 
 def fill(directory):
-    """Takes all the room that is left."""
+    """Fills the free space."""
     with contextlib.suppress(OSError), open(os.path.join(directory, "ballast"), "wb", buffering=0) as ballast:
         while True:
             ballast.write(bytes(1 << 16))
 
 
 def faults(store, unused, proxy, is_small):
-    """Each fault: its name, how it begins, how it ends."""
+    """Each fault: its name, its start, its end."""
 
     def delay(seconds):
         proxy.delay = seconds
@@ -368,7 +368,7 @@ def faults(store, unused, proxy, is_small):
     if is_small:
 
         def empty():
-            # Cassandra ends when it cannot write its commit log, sooner or later.
+            # Cassandra stops some time after it cannot write its commit log.
             store.command("kill")
             os.remove(ballast)
             store.command("start")
@@ -400,13 +400,13 @@ def try_fault(args, world, server, name, begin, end):
 
 
 def try_dropped_table(args, world, server, store, directory, url, copy):
-    """Its content is put back from a copy, as an operator would from a backup."""
+    """Restores its content from a copy, as an operator would from a backup."""
     world.phase = "table dropped"
     server.stop()
     for arguments in [["init", "--archive", copy, "--replicas", "1"], ["copy", "--from", url, "--to", copy]]:
         subprocess.run([args.binary, "archive", *arguments], check=True, stdout=subprocess.DEVNULL)
     server = Server(args, directory, url)
-    # What does not go away by itself is an error of the server.
+    # The server reports a permanent failure of the archive as its own error.
     world.refusals.add("archive_failed")
     try_with(args, world, server, lambda: store.query("DROP TABLE feeds.posts"))
     server.stop()
@@ -439,7 +439,7 @@ def try_bad_rows(args, world, server, store, directory, url):
         records[post] = store.query(f"SELECT record FROM feeds.posts WHERE id = {key}")
         store.query(f"UPDATE feeds.posts USING TIMESTAMP {1 << 61} SET record = 0x00ff WHERE id = {key}")
     server = Server(args, directory, url)
-    # What the start replayed is in memory at first.
+    # The replayed posts are in memory at first.
     api, began = Api(server.port), time.monotonic()
     while any(api.call("GET", f"/v1/posts/{post}")[0] == 200 for post in ids):
         if time.monotonic() - began > PATIENCE:
@@ -451,18 +451,18 @@ def try_bad_rows(args, world, server, store, directory, url):
     for post, record in records.items():
         store.query(f"UPDATE feeds.posts USING TIMESTAMP {(1 << 61) + 1} SET record = 0x{record.hex()} WHERE id = {int(post) - (1 << 63)}")
     server = Server(args, directory, url)
-    print(f"{len(ids)} rows do not decode: named, and read again once they do", flush=True)
+    print(f"{len(ids)} invalid rows: reported as unreadable, and readable again after their repair", flush=True)
     return server
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="target/release/tidewire")
-    parser.add_argument("--seconds", type=float, default=10, help="of each fault")
+    parser.add_argument("--seconds", type=float, default=10, help="duration of each fault, in seconds")
     parser.add_argument("--readers", type=int, default=200)
     parser.add_argument("--rate", type=float, default=200, help="writes per second")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--idle-store", action="store_true", help="Cassandra gets only the processor time that others leave, to measure pages")
+    parser.add_argument("--idle-store", action="store_true", help="give Cassandra only idle processor time, to measure pages")
     args = parser.parse_args()
     world = World(args)
     with contextlib.ExitStack() as ends:

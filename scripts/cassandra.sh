@@ -2,22 +2,22 @@
 # Runs Apache Cassandra for tests, on this machine only: no container, no root. Needs Java 11 or 17; `install` needs Maven too.
 #
 #   cassandra.sh install              download the jars, unless they are there
-#   cassandra.sh start DIR [NODES]    start nodes 1..NODES (default 1), or those of them that do not run; print their addresses
+#   cassandra.sh start DIR [NODES]    start those of the nodes 1..NODES (default 1) that are not running; print their addresses
 #   cassandra.sh check                fail if the jars or Java are missing
 #   cassandra.sh run DIR [NODES]      start nodes in an empty directory; when standard input ends, kill them and remove it
-#   cassandra.sh stop DIR             ask all nodes to end, and wait for them
+#   cassandra.sh stop DIR             stop all nodes, and wait for their end
 #   cassandra.sh kill DIR [NODE]      kill -9 one node, or all; `start` brings them back with their data
-#   cassandra.sh pause DIR [NODE]     stop one node, or all, where they are; `resume` continues them
+#   cassandra.sh pause DIR [NODE]     suspend one node, or all; `resume` continues them
 #
 # DIR has the data and logs of the nodes. Node N listens on 127.0.0.N only. Environment:
 #   CASSANDRA_JARS    directory of the jars (target/tools/cassandra-VERSION)
-#   CASSANDRA_PORT    port for clients (29042); the nodes talk to each other on the next one
+#   CASSANDRA_PORT    port for clients (29042); the nodes use the next one among themselves
 #   CASSANDRA_HEAP    memory of each node (256m)
-#   CASSANDRA_SYNC    when a write is answered: batch, once it is on disk, or periodic, the default of Cassandra: then kill -9 of a node may
-#                     take writes that were answered in the 100 ms before, since only so often is it marked how far its log reaches
+#   CASSANDRA_SYNC    when a write is acknowledged: batch, after it is on disk, or periodic, the default of Cassandra: then kill -9 of a node may
+#                     lose writes acknowledged in the last 100 ms, because the end of its log is marked only that often
 #   CASSANDRA_DATACENTRES  number of datacentres, dc1, dc2 …, to which new nodes belong in turn (none: all are in datacenter1)
 #   CASSANDRA_SECURE  a file with a key and its certificate, as PEM: nodes demand TLS, and the user `cassandra` with the password `cassandra`
-#   CASSANDRA_CONF    further lines for cassandra.yaml of nodes that are new
+#   CASSANDRA_CONF    further lines for cassandra.yaml of new nodes
 set -euo pipefail
 
 VERSION=5.0.9
@@ -39,7 +39,7 @@ install() { install_jars "org.apache.cassandra:cassandra-all:$VERSION"; }
 
 settings() { # NODE NODES
     local home=$dir/$1
-    # Every node has the same part of the ring, and knows it before it has met the others. With one token for each node, -2^63 is none.
+    # Each node has an equal part of the ring, and knows it before it has met the others. With one token per node, -2^63 is not a token.
     cat <<SETTINGS
 cluster_name: tidewire tests
 num_tokens: 1
@@ -65,7 +65,7 @@ $([ "$sync" = batch ] || echo "commitlog_sync_period: 10000ms")
 commitlog_segment_size: 16MiB
 commitlog_total_space: 256MiB
 auto_snapshot: false
-# Little memory: all of these are a part of the machine by default.
+# Little memory: by default, these are fractions of the machine's memory.
 memtable_allocation_type: heap_buffers
 memtable_heap_space: 48MiB
 memtable_offheap_space: 48MiB
@@ -104,7 +104,7 @@ log_settings() {
 SETTINGS
 }
 
-# What Cassandra reaches into, of packages that a Java keeps to itself: from the conf/jvm17-server.options of its distribution.
+# Internal packages of Java that Cassandra uses: from conf/jvm17-server.options of its distribution.
 internals=()
 for package in java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/sun.nio.ch java.management.rmi/com.sun.jmx.remote.internal.rmi \
     java.rmi/sun.rmi.registry java.rmi/sun.rmi.server java.sql/java.sql java.base/java.lang.ref jdk.attach/sun.tools.attach \
@@ -128,8 +128,8 @@ start_one() { # NODE NODES
         settings "$1" "$2" >"$home/cassandra.yaml"
     fi
     await_free "127.0.0.$1" "$port"
-    : >"$home/log" # an earlier start has told there that it is ready
-    # Only the quick compiler, since a test waits for the start. Nodes that are new wait for each other no longer than on one machine.
+    : >"$home/log" # it may contain the ready message of an earlier start
+    # Only the quick compiler, because a test waits for the start. New nodes wait for each other only as long as one machine needs.
     java "-Xms$heap" "-Xmx$heap" -Xss256k -XX:MaxDirectMemorySize=128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
         -XX:+ExitOnOutOfMemoryError "-XX:ErrorFile=$home/crash.log" "-javaagent:$(ls "$jars"/jamm-*.jar)" "${internals[@]}" \
         -Djdk.attach.allowAttachSelf=true -Dio.netty.tryReflectionSetAccessible=true -Djava.awt.headless=true \
@@ -138,7 +138,7 @@ start_one() { # NODE NODES
         -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.superuser_setup_delay_ms=0 -Dcassandra.available_processors=2 \
         -cp "$home:$jars/*" org.apache.cassandra.service.CassandraDaemon >"$home/log" 2>&1 </dev/null &
     started "$1" $!
-    disown # or its death would be reported
+    disown # or the shell would report its death
 }
 
 await_accepted() { # NODE
@@ -146,14 +146,14 @@ await_accepted() { # NODE
         ! accepts "127.0.0.$1" "$port" || return 0
         sleep 0.1
     done
-    fail "node $1 does not listen: $(tail -n 20 "$dir/$1/log")"
+    fail "node $1 is not listening: $(tail -n 20 "$dir/$1/log")"
 }
 
 start() { # NODES
     local one addresses=()
     [ -d "$jars" ] || fail "the jars are not in $jars: run cassandra.sh install"
     for one in $(seq "$1"); do
-        # One after another: a node that meets a ring in motion waits for it.
+        # One after another: a node that meets a changing ring waits for it.
         start_one "$one" "$1"
         await_ready "$one" 'Startup complete'
         await_accepted "$one"

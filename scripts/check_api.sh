@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Holds a running server against its own description, /openapi.json: requests that it allows and many that it does not, made up
+# Tests a running server against its own description, /openapi.json, with valid and many invalid requests, generated
 # by schemathesis (https://schemathesis.readthedocs.io), which is installed into target/schemathesis. Needs Python 3.10 or newer.
 #
-#     scripts/check_api.sh [EXAMPLES]    # for each operation and phase; 20 without
+#     scripts/check_api.sh [EXAMPLES]    # for each operation and phase [default: 20]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,9 +14,9 @@ config=$PWD/scripts/check_api.toml
 
 if [ "$("$place/bin/schemathesis" --version 2>/dev/null || true)" != "schemathesis, version $version" ]; then
     python3 -m venv "$place" && "$place/bin/pip" install --quiet "schemathesis==$version" ||
-        { echo "check_api: schemathesis $version cannot be installed from PyPI" >&2; exit 1; }
+        { echo "check_api: cannot install schemathesis $version from PyPI" >&2; exit 1; }
 fi
-[ -x "$program" ] || { echo "check_api: $program is not there; build it first" >&2; exit 1; }
+[ -x "$program" ] || { echo "check_api: $program does not exist: build it first" >&2; exit 1; }
 
 work=$(mktemp -d)
 port=$((20000 + RANDOM % 20000))
@@ -29,8 +29,8 @@ for _ in $(seq 150); do
 done
 curl -sSf "http://127.0.0.1:$port/readyz" >/dev/null || { cat "$work/log" >&2; exit 1; }
 
-# Without access control nobody needs what the description says is needed with it. Which characters a name may have, no pattern can say: the names that
-# are made up have those that every name may have.
+# Without access control, requests need no credentials. No pattern can express the characters that a name may have, so the generated
+# names have only characters that every name may have.
 curl -sSf "http://127.0.0.1:$port/openapi.json" | "$place/bin/python" -c '
 import json, sys
 described = json.load(sys.stdin)
@@ -43,10 +43,10 @@ for name in "SourceId", "TagName", "TopicName":
     schemas[name]["pattern"] = schemas[name]["pattern"].replace(of_names, "[A-Za-z0-9._:@~-]")
 json.dump(described, sys.stdout)' >"$work/openapi.json"
 
-# One worker: where two work at once, nothing is made up twice in the same way.
+# One worker, because with two the generated requests are not reproducible.
 failed=0
-cd "$work" # It leaves things where it is run.
+cd "$work" # It leaves files in its working directory.
 "$place/bin/schemathesis" --config-file "$config" run "$work/openapi.json" --url "http://127.0.0.1:$port" \
     --max-examples "$examples" --seed 1 --workers 1 --generation-database none --no-color || failed=$?
-kill -0 "$server" 2>/dev/null || { echo "check_api: the server has ended" >&2; cat "$work/log" >&2; exit 1; }
+kill -0 "$server" 2>/dev/null || { echo "check_api: the server has stopped" >&2; cat "$work/log" >&2; exit 1; }
 exit "$failed"

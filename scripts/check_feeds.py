@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares a server's feeds with a naive computation.
 
-Publishes random posts to a server into which a follow file was imported, each with wait=delivered, then pages the feeds
-of random readers to their end and compares each with: every post of every followed source and of the reader, sorted.
-Half of the readers are awake while the posts are published, the other half wake when they are compared.
+Publishes random posts to a server with an imported follow file, each with wait=delivered. Then it pages the feeds
+of random readers to their end and compares each with all posts of all followed sources and of the reader, sorted.
+Half of the readers are awake while the posts are published; the other half wake for the comparison.
 
     tidewire import follows FILE
     scripts/check_feeds.py FILE
@@ -28,7 +28,7 @@ def arguments():
     parser.add_argument("--server", default="http://127.0.0.1:8080")
     parser.add_argument("--posts", type=int, default=1000)
     parser.add_argument("--readers", type=int, default=200)
-    parser.add_argument("--deletes", type=int, default=50, help="posts deleted again before comparing")
+    parser.add_argument("--deletes", type=int, default=50, help="number of posts to delete before the comparison")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
@@ -75,7 +75,7 @@ def main():
     following = read_follows(options.follows)
     readers = draw.sample(sorted(following), options.readers)
     followers = collections.Counter(source for sources in following.values() for source in sources)
-    # Half of the posts by anyone, half by somebody whom a compared reader follows, so that feeds have something in them.
+    # Half of the posts are by any author, half by authors whom a compared reader follows, so that feeds are not empty.
     anyone = sorted(followers)
     followed = sorted({source for reader in readers for source in following[reader]})
     client = Client(options.server)

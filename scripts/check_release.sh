@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Tests what scripts/release.sh has made: checksums, the archive, the bill of materials, the static program in an empty root, the Debian
-# package from its installation to its purge, the image, the compose file. Needs root and Linux namespaces; nothing outside of them is
-# changed, and all that was started ends with them.
+# Tests the results of scripts/release.sh: checksums, the archive, the bill of materials, the static program in an empty root, the Debian
+# package from its installation to its purge, the image, the compose file. Needs root and Linux namespaces; nothing outside of them
+# changes, and all started processes end with them.
 #
-#   scripts/check_release.sh [OUTDIR [BEFORE.deb]]     default: target/packages, and its own package as that of the version before
+#   scripts/check_release.sh [OUTDIR [BEFORE.deb]]     default: target/packages, and its own package as the previous version
 #
-#   TIDEWIRE_REQUIRE_PACKAGES=1  fail where a part would be skipped, because root, buildah, debootstrap or prometheus is missing
+#   TIDEWIRE_REQUIRE_PACKAGES=1  fail if a part would be skipped because root, buildah, debootstrap or prometheus is missing
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/release/lib.sh
@@ -20,7 +20,7 @@ skip() {
     say "skipped $2: $1 is missing"
 }
 
-# Runs a check in namespaces of its own, which end with it, for at most five minutes.
+# Runs a check for at most five minutes in its own namespaces, which end with it.
 isolated() {
     timeout --kill-after=10 300 unshare --mount --propagation private --pid --fork --kill-child --mount-proc --net --ipc --uts \
         "$@" "$work/inside" </dev/null

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Builds clients, and tests them against a real server as programs have them: installed into an empty environment.
+# Builds clients, installs them into an empty environment as programs do, and tests them against a real server.
 #
-#     scripts/clients.sh [NAME]...    # folders of clients/ that have a check.sh; all without
+#     scripts/clients.sh [NAME]...    # folders of clients/ with a check.sh [default: all]
 #
 # The server is target/debug/tidewire, or the program that TIDEWIRE_PROGRAM names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export TIDEWIRE_PROGRAM=${TIDEWIRE_PROGRAM:-$PWD/target/debug/tidewire}
-[ -x "$TIDEWIRE_PROGRAM" ] || { echo "clients: $TIDEWIRE_PROGRAM is not there; build it first" >&2; exit 1; }
+[ -x "$TIDEWIRE_PROGRAM" ] || { echo "clients: $TIDEWIRE_PROGRAM does not exist: build it first" >&2; exit 1; }
 
 [ $# -gt 0 ] || set -- $(cd clients && ls -- */check.sh generated/*/check.sh | xargs -n 1 dirname)
 for client; do
-    [ -x "clients/$client/check.sh" ] || { echo "clients: there is no client $client" >&2; exit 2; }
+    [ -x "clients/$client/check.sh" ] || { echo "clients: unknown client $client" >&2; exit 2; }
     echo "== client for $client"
     "clients/$client/check.sh"
 done

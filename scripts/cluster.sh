@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tries a cluster on this machine: one Kafka broker and three nodes on loopback addresses. Ends them with Ctrl-C, or when standard input ends.
-# Needs Java 17; the first start needs Maven too, for the jars of Kafka.
+# Runs a cluster on this machine: one Kafka broker and three nodes on loopback addresses, until Ctrl-C or the end of standard input.
+# Needs Java 17; the first start also needs Maven for the jars of Kafka.
 #
-#   CLUSTER_PROGRAM  a server with the feature `cluster`; without it one is built
+#   CLUSTER_PROGRAM  a server with the feature `cluster` [default: builds one]
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -36,7 +36,7 @@ for n in 1 2 3; do
         sleep 0.1
     done
 done
-# A small world, each request to another node: ten readers who follow two of five authors each.
+# A small network, with each request to the next node: ten readers who follow two of five authors each.
 ask() { # METHOD PATH [BODY]
     asked=$((${asked:-0} % 3 + 1))
     curl -fsS -X "$1" "http://127.0.0.$asked:8080$2" ${3:+-H 'Content-Type: application/json' -d "$3"} >/dev/null
@@ -58,8 +58,8 @@ http://127.0.0.1:8080/console/readers?user=reader-1. Try:
   curl -X PUT 127.0.0.1:8080/v1/users/ann/following/bob
   curl -X POST 127.0.0.2:8080/v1/posts -H 'Content-Type: application/json' -d '{"author":"bob","body":{"text":"hello"}}'
   curl -i 127.0.0.3:8080/v1/users/ann/feed
-  kill -9 ${nodes[0]}      # node-1; the others go on
+  kill -9 ${nodes[0]}      # node-1; the others continue
 
-Ctrl-C ends all of it.
+Ctrl-C stops everything.
 TEXT
 cat >/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures a cluster beside one node: starts one Kafka broker on this machine, runs `tidewire-load cluster`, and ends the broker.
-# Arguments are passed on: `scripts/cluster_figures.sh --only publishes,pages`. Needs Java 17, and Maven the first time.
+# Compares a cluster with one node: starts one Kafka broker on this machine, runs `tidewire-load cluster`, and stops the broker.
+# Passes its arguments on: `scripts/cluster_figures.sh --only publishes,pages`. Needs Java 17, and Maven at the first run.
 #
 #   CLUSTER_BROKERS  number of brokers (1)
 set -euo pipefail

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Measures what consoles cost the server: processor time of a release build with a small world, for a minute without a console and for
-# a minute with ten. Each of them asks for what the page Overview asks for every five seconds: `/v1/stats`, `/readyz`, `/v1/operations` and what
-# is new of `/v1/stats/history`. Prints percents of a core, and ends the server. Needs Python 3 and Linux.
+# Measures the cost of consoles for the server: processor time of a release build with a small network, for a minute without a console and for
+# a minute with ten. Each sends the requests of the page Overview every five seconds: `/v1/stats`, `/readyz`, `/v1/operations` and new
+# samples of `/v1/stats/history`. Prints percentages of a core, and stops the server. Needs Python 3 and Linux.
 #
-#   scripts/console_cost.sh [SECONDS]      # of each part, 60 by default; TIDEWIRE_BIN names another program
+#   scripts/console_cost.sh [SECONDS]      # per part [default: 60]; TIDEWIRE_BIN names another program
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -39,7 +39,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Connection:
-    """A connection that stays open, as that of a browser."""
+    """A connection that stays open, like that of a browser."""
 
     def __init__(self):
         self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -71,7 +71,7 @@ def wait_until_ready():
             return Connection().get("/readyz")
         except (OSError, SystemExit):
             time.sleep(0.1)
-    raise SystemExit("the server does not get ready")
+    raise SystemExit("the server is not ready after 60 s")
 
 
 def fill():
@@ -104,7 +104,7 @@ def percent():
 
 
 class Console(threading.Thread):
-    """What an open Overview asks for."""
+    """The requests of an open Overview."""
 
     def __init__(self, nth):
         super().__init__(daemon=True)
@@ -114,9 +114,9 @@ class Console(threading.Thread):
     def ask(self):
         for path in ["/v1/stats", "/readyz", "/v1/operations"]:
             self.connection.get(path)
-        # The client asks for the whole hour once, and then for what is new.
+        # Requests the whole hour once, and then newer samples.
         query = f"?since={self.next}" if self.next else ""
-        # Only the simulation pays for reading the answer.
+        # Only the simulation pays for decoding the response.
         self.next = json.loads(text(*self.connection.get(f"/v1/stats/history{query}")))["next"]
         self.asked += 4
 
@@ -134,7 +134,7 @@ class Console(threading.Thread):
 
 wait_until_ready()
 fill()
-# What the import leaves to be done is done by then.
+# Lets the server finish the background work of the import.
 time.sleep(10)
 alone = percent()
 consoles = [Console(nth) for nth in range(CONSOLES)]

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Shows that memory stays bounded however much was posted, and that a feed scrolled to its end has every post.
+"""Shows that memory stays bounded for any number of posts, and that a feed scrolled to its end has every post.
 
     cargo build --release
     scripts/deep_scroll.py [--posts 2000000] [--authors 100] [--followed N] [--outbox-posts 1000] [--binary target/release/tidewire]
         [--archive cassandra://127.0.0.1:29042] [--beside OTHER_BINARY]
 
-Imports posts of some authors and one follower of all, or of the first N, into a fresh data directory, starts a server on it, and pages the
-follower's feed from the newest post to the oldest. The exit code is 1 if a post is missing, shown twice or out of order.
-With `--archive`, old posts go to a Cassandra that runs already, where `tidewire archive init` was done, and a page that does not
-get them in time is asked for again.
-With `--beside`, another version does the same, each page in turns with this one, and the ratio of their times is printed.
+Imports posts of some authors and one follower of all, or of the first N, into a new data directory, starts a server on it, and pages the
+follower's feed from the newest post to the oldest. The exit code is 1 if a post is missing, repeated or out of order.
+With `--archive`, old posts go to a running Cassandra, prepared by `tidewire archive init`, and a page that does not
+get them in time is read again.
+With `--beside`, another version does the same, alternating pages with this one, and the script prints the ratio of their times.
 Resident memory is read from /proc while each process runs.
 """
 
@@ -39,8 +39,8 @@ def arguments():
     parser.add_argument("--outbox-posts", type=int, default=1_000)
     parser.add_argument("--binary", default="target/release/tidewire")
     parser.add_argument("--archive", help="URL of a Cassandra for old posts; default: archive.redb in the data directory")
-    parser.add_argument("--beside", metavar="OTHER_BINARY", help="another version, to compare the times of pages with")
-    parser.add_argument("--directory", help="where the data goes, deleted at the end; default: the system's")
+    parser.add_argument("--beside", metavar="OTHER_BINARY", help="another version, for a comparison of the times of pages")
+    parser.add_argument("--directory", help="directory of the data, which is deleted at the end; default: the system's")
     options = parser.parse_args()
     if options.beside and options.archive:
         parser.error("--beside compares archives in data directories: two versions cannot share one in Cassandra")
@@ -49,7 +49,7 @@ def arguments():
 
 
 class Memory(threading.Thread):
-    """The most resident memory of a process, in bytes."""
+    """The maximum resident memory of a process, in bytes."""
 
     def __init__(self, process):
         super().__init__(daemon=True)
@@ -89,7 +89,7 @@ def import_all(binary, directory, config):
         process = subprocess.Popen([*command, "--config", config], stderr=subprocess.DEVNULL)
         memory = Memory(process)
         if process.wait() != 0:
-            sys.exit(f"import {what} has failed")
+            sys.exit(f"import {what} failed")
         print(f"import {what}: {time.monotonic() - began:.1f} s, at most {memory.most / 1e6:.0f} MB resident", flush=True)
 
 
@@ -113,10 +113,10 @@ def serve(binary, directory, config, patience=5 * MINUTE):
         except OSError:
             pass
         if process.poll() is not None:
-            sys.exit(f"the server has ended with code {process.returncode} before it was ready")
+            sys.exit(f"the server ended with code {process.returncode} before it was ready")
         time.sleep(0.01)
     process.kill()
-    sys.exit("the server did not get ready")
+    sys.exit(f"the server is not ready after {patience} s")
 
 
 class Scroll:
@@ -141,7 +141,7 @@ class Scroll:
             self.again += 1
             return
         if response.status != 200 or page["partial"]:
-            sys.exit(f"a page was refused or is not whole: {response.status} {text[:300]}")
+            sys.exit(f"a page was refused or is partial: {response.status} {text[:300]}")
         for item in page["items"]:
             self.wrong += self.shown >= len(self.expected) or item["post"]["body"]["nth"] != self.expected[self.shown]
             self.shown += 1
@@ -152,12 +152,12 @@ class Scroll:
         return not self.wrong and self.shown == len(self.expected)
 
     def part(self, percent):
-        """Milliseconds within which so many percent of the pages came."""
+        """This percentile of the times of pages, in milliseconds."""
         return sorted(self.times)[len(self.times) * percent // 100] * 1e3
 
 
 class Served:
-    """A server on a fresh data directory with all posts, and the scroll through its feed."""
+    """A server on a new data directory with all posts, and the scroll through its feed."""
 
     def __init__(self, binary, directory, options):
         self.binary, self.directory, self.config = binary, directory, os.path.join(directory, "tidewire.toml")
@@ -178,8 +178,8 @@ class Served:
         scroll = self.scroll
         print(
             f"{len(scroll.times)} pages of 100: median {scroll.part(50):.2f} ms, p99 {scroll.part(99):.2f} ms; "
-            f"{scroll.shown} posts shown, {scroll.wrong} of them not where they belong; resident {self.at_start / 1e6:.0f} MB at the start, "
-            f"{self.memory.most / 1e6:.0f} MB at most; {scroll.again} pages asked for again"
+            f"{scroll.shown} posts shown, {scroll.wrong} of them in a wrong place; resident {self.at_start / 1e6:.0f} MB at the start, "
+            f"{self.memory.most / 1e6:.0f} MB at most; {scroll.again} pages read again"
         )
 
     def stop(self):
@@ -188,7 +188,7 @@ class Served:
 
 
 def read_in_turns(scrolls):
-    """Scrolls through all feeds to their ends. Who comes first changes from page to page."""
+    """Scrolls through all feeds to their ends, in a different order for each page."""
     while pending := [scroll for scroll in scrolls if not scroll.is_over]:
         for scroll in pending:
             scroll.page()
@@ -203,7 +203,7 @@ def main():
         for binary in filter(None, [options.binary, options.beside]):
             directory = ends.enter_context(tempfile.TemporaryDirectory(dir=options.directory))
             servers.append(Served(binary, directory, options))
-        # Once all is imported, so that they begin alike and no connection waits.
+        # After all imports, so that the servers start under equal conditions and no connection waits.
         for server in servers:
             server.start(expected)
             ends.callback(server.stop)

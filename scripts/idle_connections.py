@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Idle connections beside honest writes: none of the writes may be refused, and their p99 at most doubles.
+"""Measures writes beside idle connections: no write may be refused, and their p99 may at most double.
 
-Starts the server with so many open files that it may have, writes over three ends of journal segments without idle connections, then the
-same with them, and prints both; the exit status says whether both held. Each idle connection sends one `GET /healthz` and then nothing. How many
-are open is what the server counts, before and after the writes: it ends some of them for others, and all that are idle for 75 s.
+Starts the server with a limit on open files, writes across three ends of journal segments without idle connections, then the
+same with them, and prints both; the exit status is 0 if both conditions held. Each idle connection sends one `GET /healthz` and then nothing. The number
+of open ones is that of the server, before and after the writes: it closes some of them for others, and all that are idle for 75 s.
 
     cargo build --release
     scripts/idle_connections.py --files 1024 --idle 1300
-    scripts/idle_connections.py --idle 20000          # with the limit that there is
+    scripts/idle_connections.py --idle 20000          # with the current limit
 """
 
 import argparse
@@ -28,14 +28,14 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SEGMENT_BYTES = 64 << 20
 BODY = json.dumps({"author": "ann", "body": "x" * 65_000}).encode()
 WRITERS = 4
-# Every so many writes come by a connection of their own.
+# Every so many writes, one uses a new connection.
 FRESH_EVERY = 20
 PER_PROCESS = 8_000
 P99_TIMES_MAX = 2.0
 
 
 def hold(port, count, opened, done):
-    """Opens idle connections, and keeps them until `done`."""
+    """Opens idle connections, and holds them until `done`."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     held, refused = [], 0
@@ -92,7 +92,7 @@ def wait_until_ready(port, server):
 
 
 def open_connections(port):
-    """The connections that the server counts, with the one that asks."""
+    """The open connections that the server counts, including that of this request."""
     metrics = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
     return next(int(line.split()[1]) for line in metrics.splitlines() if line.startswith("tidewire_connections "))
 
@@ -100,8 +100,8 @@ def open_connections(port):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--program", default="target/release/tidewire")
-    options.add_argument("--files", type=int, help="soft and hard limit on open files [default: as it is]")
-    options.add_argument("--soft", type=int, help="soft limit alone")
+    options.add_argument("--files", type=int, help="soft and hard limit on open files [default: unchanged]")
+    options.add_argument("--soft", type=int, help="only the soft limit")
     options.add_argument("--idle", type=int, default=1_300)
     options.add_argument("--segments", type=int, default=3)
     options.add_argument("--port", type=int, default=18_473)
@@ -113,7 +113,7 @@ def main():
         server = subprocess.Popen(["sh", "-c", limits + 'exec "$0" "$@"', *command], stderr=log)
         try:
             wait_until_ready(options.port, server)
-            # Kept from before the idle ones come.
+            # Opened before the idle ones.
             connections = [http.client.HTTPConnection("127.0.0.1", options.port, timeout=60) for _ in range(WRITERS)]
             measure(options.port, 1, connections)
             before = measure(options.port, options.segments, connections)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs Debian packages, and keeps their services from starting: tests start what they need themselves. Needs root.
+# Installs Debian packages without starting their services, because tests start servers themselves. Needs root.
 #
 #   scripts/install_without_services.sh PACKAGE...
 #
-#   POLICY_RC_D  the program that refuses to start services, while packages are installed [default: /usr/sbin/policy-rc.d]
+#   POLICY_RC_D  the program that refuses to start services during the installation [default: /usr/sbin/policy-rc.d]
 set -euo pipefail
 policy=${POLICY_RC_D:-/usr/sbin/policy-rc.d}
 
-# A policy that is there already is somebody else's, and stays. Ours goes however this ends: it would keep all later packages from starting
+# An existing policy belongs to somebody else, and stays. Ours is always removed, or it would keep all later packages from starting
 # their services.
 if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
@@ -16,5 +16,5 @@ if [ ! -e "$policy" ]; then
 fi
 echo "installing $*"
 apt-get update -qq
-# Each package that is unpacked would be three lines; errors are on standard error.
+# Each unpacked package would print three lines; errors are on standard error.
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null

@@ -2,20 +2,20 @@
 # Runs Apache Kafka for tests, on this machine only: no container, no root. Needs Java 17; `install` needs Maven too.
 #
 #   kafka.sh install              download the jars, unless they are there
-#   kafka.sh start DIR [BROKERS]  start brokers 1..BROKERS (default 1), or those of them that do not run; print their addresses
+#   kafka.sh start DIR [BROKERS]  start those of the brokers 1..BROKERS (default 1) that are not running; print their addresses
 #   kafka.sh check                fail if the jars or Java are missing
 #   kafka.sh run DIR [BROKERS]    start brokers in an empty directory; when standard input ends, kill them and remove it
-#   kafka.sh stop DIR             ask all brokers to end, and wait for them
+#   kafka.sh stop DIR             stop all brokers, and wait for their end
 #   kafka.sh kill DIR [BROKER]    kill -9 one broker, or all; `start` brings them back with their data
-#   kafka.sh pause DIR [BROKER]   stop one broker, or all, where they are; `resume` continues them
+#   kafka.sh pause DIR [BROKER]   suspend one broker, or all; `resume` continues them
 #
 # DIR has the data and logs of the brokers. Environment:
 #   KAFKA_JARS  directory of the jars (target/tools/kafka-VERSION)
 #   KAFKA_PORT  first of two ports for each broker (29092)
 #   KAFKA_DOORS further listeners of each broker (0), each for a proxy: it advertises the port above its own. For each door and each broker,
 #               two ports follow those of the brokers
-#   KAFKA_SECURE a file with a key and its certificate, as PEM: broker 1 listens with TLS and the user `feeds` with the password `secret`
-#               as well, on the port after all others
+#   KAFKA_SECURE a file with a key and its certificate, as PEM: broker 1 also listens with TLS and the user `feeds` with the password `secret`,
+#               on the port after all others
 set -euo pipefail
 
 VERSION=4.3.1
@@ -66,10 +66,10 @@ listeners=$listeners,CONTROL://127.0.0.1:$(controller_port "$1")
 advertised.listeners=$advertised
 log.dirs=$dir/$1/data
 auto.create.topics.enable=false
-# A dead broker is replaced soon.
+# Replaces a dead broker soon.
 broker.heartbeat.interval.ms=500
 broker.session.timeout.ms=2000
-# Groups may have short sessions, and do not wait for further members.
+# Allows short sessions of groups, which do not wait for further members.
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 # Kafka's own topics: each partition is a file to open at every start.
@@ -88,7 +88,7 @@ num.network.threads=2
 SETTINGS
 }
 
-# Only the quick compiler, since a test waits for the start.
+# Only the quick compiler, because a test waits for the start.
 java=(java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -cp "$jars/*"
     -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info
     -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS)
@@ -99,22 +99,22 @@ start_one() { # BROKER BROKERS
     if ! [ -d "$home/data" ]; then
         mkdir -p "$home"
         settings "$1" "$2" >"$home/server.properties"
-        # All brokers of the test have the same cluster id; other clusters are not reachable.
+        # All brokers of the test have the same cluster id, because other clusters are not reachable.
         "${java[@]}" kafka.tools.StorageTool format -t tidewire-test-clusterA -c "$home/server.properties" \
             --add-scram 'SCRAM-SHA-512=[name=feeds,password=secret]' >"$home/log" 2>&1 ||
-            fail "broker $1 could not prepare its directory: $(tail -n 3 "$home/log")"
+            fail "cannot prepare the directory of broker $1: $(tail -n 3 "$home/log")"
     fi
     await_free 127.0.0.1 "$(client_port "$1")"
-    : >"$home/log" # an earlier start has told there that it is ready
+    : >"$home/log" # it may contain the ready message of an earlier start
     "${java[@]}" kafka.Kafka "$home/server.properties" >"$home/log" 2>&1 </dev/null &
     started "$1" $!
-    disown # or its death would be reported
+    disown # or the shell would report its death
 }
 
 start() { # BROKERS
     local one addresses=()
     [ -d "$jars" ] || fail "the jars are not in $jars: run kafka.sh install"
-    # One of several brokers is ready only when most of them run: all are started before one is awaited.
+    # A broker is ready only when most of them run, so all start before the script waits for one.
     for one in $(seq "$1"); do start_one "$one" "$1"; done
     for one in $(seq "$1"); do
         await_ready "$one" 'Kafka Server started'

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Kills a server under load, again and again, and checks that nothing acknowledged is lost and nothing shows twice.
+"""Kills a server under load repeatedly, and checks that no acknowledged write is lost and no post is shown twice.
 
     cargo build --release
     scripts/kill_loop.py [--rounds 200] [--binary target/release/tidewire] [--durability always] [--seed 1]
 
-Each round starts the server on the same data directory, lets clients publish, delete, edit, hide, show, follow and
-unfollow for a moment while snapshots are taken, and ends it by SIGKILL at a random instant. Few posts stay in memory, and
-some of what is changed is old, so the archive takes part. After the restart, every operation that was answered must have
-its effect, and one that was under way may or may not. A round with too few answered writes does not count. In the end the
+Each round starts the server on the same data directory, lets clients publish, delete, edit, hide, unhide, follow and
+unfollow for a moment while snapshots are taken, and kills it with SIGKILL at a random instant. Few posts stay in memory, and
+some changed posts are old, so the archive is involved. After the restart, every acknowledged operation must have
+its effect; a pending one may or may not have it. A round with too few acknowledged writes does not count. At the end, the
 feeds of 200 readers and the pages of all tags are compared with a naive computation. The exit code is 1 if anything
 differs.
 """
@@ -63,7 +63,7 @@ class Post:
 
 
 class Worker:
-    """A client with users of its own: nobody else publishes as them or changes whom they follow."""
+    """A client with its own users: no other client publishes as them or changes their follows."""
 
     def __init__(self, number, seed):
         self.number = number
@@ -72,7 +72,7 @@ class Worker:
         self.posts = {}  # id -> Post, or None once deleted
         self.ids = []  # oldest first
         self.edges = set()
-        self.touched = set()  # posts and followers to look at after the restart
+        self.touched = set()  # posts and followers to check after the restart
         self.pending = None
         self.answered = 0
         self.problems = []
@@ -95,14 +95,14 @@ class Worker:
         return ("unfollow", *self.random.choice(mine))
 
     def publish(self, author):
-        # A few publish most, so that the archive soon has most of what they published.
+        # A few authors publish most posts, so that the archive soon has most of these.
         if self.random.random() < 0.7:
             author = self.random.choice(self.users[:3])
         tags = self.random.sample(TAGS, self.random.randint(1, 2)) if self.random.random() < 1 / 3 else []
         return "publish", author, str(self.number * 10**12 + len(self.ids) + 1), f"{self.random.random()}", tags
 
     def some_post(self):
-        """One of the newest, or any that there ever was: most of those are in the archive."""
+        """One of the newest posts, or any earlier one: most of these are in the archive."""
         among = self.ids if self.random.random() < 0.4 else self.ids[-50:]
         found = (self.random.choice(among) for _ in range(20)) if among else ()
         return next((post for post in found if self.posts[post]), None)
@@ -167,7 +167,7 @@ class Worker:
             return  # the server was killed
 
     def settle(self, api):
-        """Finds out whether what was under way has happened."""
+        """Checks whether the pending operation has taken effect."""
         operation, self.pending = self.pending, None
         if operation is None:
             return
@@ -189,7 +189,7 @@ class Worker:
                     self.note(operation)
 
     def check(self, api, everything):
-        """Compares the server with what was acknowledged."""
+        """Compares the server with the acknowledged writes."""
         names = set(self.posts) | set(self.users) if everything else self.touched
         for name in names:
             if name in self.users:
@@ -242,7 +242,7 @@ def start(args, directory):
 
 
 def load(workers, server, port, rng):
-    """Lets the workers work for a moment, with a snapshot somewhere in it, and kills the server."""
+    """Lets the workers work for a moment, sometimes with a snapshot meanwhile, and kills the server."""
     before = sum(worker.answered for worker in workers)
     threads = [threading.Thread(target=worker.work, args=(port,)) for worker in workers]
     began = time.monotonic()
@@ -271,7 +271,7 @@ def ask_for_snapshot(port):
 
 
 def check_feeds(api, workers, rng):
-    """The whole feeds of some readers and the pages of all tags, page by page, against a naive computation."""
+    """Compares the whole feeds of some readers and the pages of all tags with a naive computation."""
     edges = set().union(*(worker.edges for worker in workers))
     posts = [(key(post.published_at), int(number), post) for worker in workers for number, post in worker.posts.items() if post]
     posts = sorted((post for post in posts if not post[2].hidden), key=lambda post: post[:2], reverse=True)
@@ -301,8 +301,8 @@ def main():
     parser.add_argument("--binary", default="target/release/tidewire")
     parser.add_argument("--durability", default="always", choices=["always", "everysec", "no"])
     parser.add_argument("--outbox-posts", type=int, default=10, help="posts of one source in memory; others are archived")
-    parser.add_argument("--writes-per-second", type=int, default=200, help="answered in a round, or it does not count")
-    parser.add_argument("--flags", default="", help="further flags for the server, in one argument")
+    parser.add_argument("--writes-per-second", type=int, default=200, help="minimum rate of acknowledged writes for a round to count")
+    parser.add_argument("--flags", default="", help="additional flags for the server, in one argument")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     directory = tempfile.mkdtemp(prefix="tidewire-kill-")

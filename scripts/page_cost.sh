@@ -1,6 +1,6 @@
 #!/bin/sh
-# Counts what one page costs, embedded and over HTTP: instructions of user code, and blocks of memory allocated. Both are what
-# twice as many pages take more, divided by the pages, so that the start does not count. Needs valgrind.
+# Counts the cost of one page, embedded and over HTTP: instructions of user code, and allocated blocks of memory. Both are the
+# additional cost of twice as many pages, divided by the pages, so that the start does not count. Needs valgrind.
 #
 #   scripts/page_cost.sh [PAGES]
 set -eu
@@ -22,6 +22,6 @@ for way in embedded http; do
         esac
         few=$(counted "$tool" "$label" "$way" "$pages")
         many=$(counted "$tool" "$label" "$way" $((2 * pages)))
-        echo "$way: $(awk "BEGIN { printf \"%.1f\", ($many - $few) / $pages }") $what a page"
+        echo "$way: $(awk "BEGIN { printf \"%.1f\", ($many - $few) / $pages }") $what per page"
     done
 done

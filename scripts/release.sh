@@ -2,13 +2,13 @@
 # Makes a release: a static program as tar.gz, its debug symbols, a Debian package, a container image, a bill of materials and checksums.
 # Needs musl-gcc (Debian: musl-tools), g++, make and perl for Kafka and OpenSSL, Python 3.11, dpkg-deb; for the image buildah or a running Docker.
 #
-#   scripts/release.sh [OUTDIR]          default: target/packages; packages of before in it are deleted
+#   scripts/release.sh [OUTDIR]          default: target/packages; earlier packages in it are deleted
 #
-#   TIDEWIRE_RELEASE_PROFILE  a cargo profile: `dist`, or `quick`, which compiles in a fraction of the time for tests of the packages
-#   TIDEWIRE_RELEASE_FEATURES cargo features beside the default ones, default: all that operators use; empty for a program of half the size
-#   TIDEWIRE_RELEASE_IMAGE    `require`: fail without a builder of images; `skip`: make none
+#   TIDEWIRE_RELEASE_PROFILE  a cargo profile: `dist`, or `quick`, which compiles much faster, for tests of the packages
+#   TIDEWIRE_RELEASE_FEATURES cargo features in addition to the default ones, default: all that operators use; empty for a program of half the size
+#   TIDEWIRE_RELEASE_IMAGE    `require`: fail without a builder of images; `skip`: build no image
 #   CARGO                     the cargo to use
-#   SOURCE_DATE_EPOCH         the time that files get [seconds, default: of the last commit], so that the same program gives the same packages
+#   SOURCE_DATE_EPOCH         the time of all files [seconds, default: of the last commit], so that the same program gives the same packages
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
@@ -20,13 +20,13 @@ cargo=${CARGO:-cargo}
 target=x86_64-unknown-linux-musl
 all_features=cluster-tls-vendored,cassandra-tls,otel
 features=${TIDEWIRE_RELEASE_FEATURES-$all_features}
-# A program that has grown unnoticed fails. Of these bytes, OpenSSL has 5 MB, librdkafka 2 and the driver of Cassandra 2.
+# Fails if the program has grown unnoticed. OpenSSL takes 5 MB of these bytes, librdkafka 2 MB and the driver of Cassandra 2 MB.
 program_bytes_max=$((36 * 1000 * 1000))
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
 name=tidewire-$version-x86_64-linux
 umask 022
-# What is thrown away after a test need not be small.
+# Packages for tests need not be small.
 export RELEASE_COMPRESSION=9
 [ "$profile" = dist ] || RELEASE_COMPRESSION=1
 
@@ -37,18 +37,18 @@ done
 if ! [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
     rustup target add "$target"
 fi
-[ -z "$(git status --porcelain)" ] || printf 'warning: files differ from the last commit, whose time the packages get\n' >&2
+[ -z "$(git status --porcelain)" ] || printf 'warning: files differ from the last commit, but the packages get its time\n' >&2
 
-# The program must not tell where it was compiled: neither folders of whoever built it, nor which registry the crates are from. A later
-# entry has precedence. What is in RUSTFLAGS is for the target alone, since one is named.
+# The program must not reveal where it was compiled: neither the folders of its builder, nor the registry of the crates. A later
+# entry has precedence. RUSTFLAGS apply only to the target, because `--target` is given.
 "$cargo" fetch --locked --target "$target"
 cargo_home=$(realpath -m "${CARGO_HOME:-$HOME/.cargo}")
 mapped=("$cargo_home=/cargo" "$root=/tidewire" "$(rustc --print sysroot)/lib/rustlib/src/rust=/rustc")
 for each in "$cargo_home"/registry/src/*; do
     mapped+=("$each=/crates")
 done
-# By a compiler of the same name and not by CFLAGS, since OpenSSL writes the words of its compilation into the program. It also writes where
-# its plug-ins are, which a static program does not load.
+# With a compiler of the same name and not with CFLAGS, because OpenSSL writes its compile options into the program. It also writes the
+# directories of its plug-ins, which a static program does not load.
 tools=${CARGO_TARGET_DIR:-$root/target}/release-tools
 mkdir -p "$tools"
 plug_ins="-UENGINESDIR '-DENGINESDIR=\"/nonexistent\"' -UMODULESDIR '-DMODULESDIR=\"/nonexistent\"'"
@@ -61,7 +61,7 @@ export RUSTFLAGS="${RUSTFLAGS:-} ${mapped[*]/#/--remap-path-prefix=}"
 say "the static program, profile $profile"
 "$cargo" build --locked -p tidewire-server --bin tidewire --features "$features" --target "$target" --profile "$profile"
 case $profile in dev) folder=debug ;; *) folder=$profile ;; esac
-# Not before: C sources are compiled again when it changes, which their programs do not depend on.
+# Not earlier: a change of it recompiles C sources, although their programs do not depend on it.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 built=${CARGO_TARGET_DIR:-$root/target}/$target/$folder/tidewire
@@ -76,7 +76,7 @@ say "the files of the archive"
 stage=$work/$name
 mkdir -p "$stage/ops/container/empty"
 strip -o "$stage/tidewire" "$built"
-# Where the program panics or crashes, functions and lines are named if this file is beside it.
+# With this file beside the program, panics and crashes show functions and lines.
 objcopy --only-keep-debug "$built" "$work/tidewire.debug"
 (cd "$work" && objcopy --add-gnu-debuglink=tidewire.debug "$stage/tidewire")
 touch -d "@$SOURCE_DATE_EPOCH" "$work/tidewire.debug"
@@ -111,9 +111,9 @@ if [ "${TIDEWIRE_RELEASE_IMAGE:-}" != skip ]; then
     elif docker info >/dev/null 2>&1; then
         builder=docker
     elif [ "${TIDEWIRE_RELEASE_IMAGE:-}" = require ]; then
-        fail "neither buildah nor a running Docker is here: apt-get install buildah"
+        fail "found neither buildah nor a running Docker: apt-get install buildah"
     else
-        say "no image: neither buildah nor a running Docker is here"
+        say "no image: found neither buildah nor a running Docker"
     fi
 fi
 image=$out/tidewire-$version-image.tar

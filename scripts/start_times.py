@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures how long a server takes from its start until it is ready, with posts of many authors in memory and in the archive.
+"""Measures the time from the start of a server until it is ready, with posts of many authors in memory and in the archive.
 
     cargo build --release -p tidewire-server --features cassandra
     scripts/start_times.py [--authors 1000000] [--times 5] [--cassandra] [--binary target/release/tidewire]
 
-Each author has three posts, of which memory keeps the last, and one follower. The archive is `archive.redb`. With `--cassandra`, it is also copied into
-a Cassandra that is started for it (`scripts/cassandra.sh install`), and servers on both are started in turns. Each is stopped once it is
-ready. Printed are the median, the range, and the most resident memory of each.
+Each author has one follower and three posts, of which the last is in memory. The archive is `archive.redb`. With `--cassandra`, it is also copied into
+a new Cassandra (`scripts/cassandra.sh install`), and servers on both start in turns. Each stops as soon as it is
+ready. The script prints the median, the range, and the maximum resident memory of each.
 """
 
 import argparse
@@ -30,10 +30,10 @@ PATIENCE = 3_600  # seconds
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--authors", type=int, default=1_000_000)
-    parser.add_argument("--times", type=int, default=5, help="starts of each server")
+    parser.add_argument("--times", type=int, default=5, help="number of starts of each server")
     parser.add_argument("--cassandra", action="store_true", help="compare with the same posts in Cassandra")
     parser.add_argument("--binary", default="target/release/tidewire")
-    parser.add_argument("--directory", help="where the data goes, deleted at the end; default: the system's")
+    parser.add_argument("--directory", help="directory of the data, which is deleted at the end; default: the system's")
     return parser.parse_args()
 
 
@@ -56,7 +56,7 @@ class Servers:
         self.starts, self.memory = [], []
 
     def run(self, takes_snapshot=False):
-        """Starts a server, and stops it when it is ready. Returns the seconds until then, and the bytes that were resident at most."""
+        """Starts a server, and stops it when it is ready. Returns the seconds until then, and the maximum resident bytes."""
         began = time.monotonic()
         process, connection = deep_scroll.serve(self.binary, self.directory, self.config, PATIENCE)
         seconds = time.monotonic() - began
@@ -66,7 +66,7 @@ class Servers:
             if takes_snapshot:
                 connection.request("POST", "/v1/snapshots")
                 if (status := connection.getresponse().status) != 201:
-                    sys.exit(f"no snapshot was taken: {status}")
+                    sys.exit(f"the snapshot failed with status {status}")
         finally:
             connection.close()
             process.terminate()
@@ -86,7 +86,7 @@ class Servers:
 
 
 def copied_to_cassandra(servers, options, ends):
-    """Copies the archive into a Cassandra, and returns servers on it that have taken a snapshot with the counts of its outboxes."""
+    """Copies the archive into a Cassandra, and returns servers on it with a snapshot that has the counts of its outboxes."""
     directory = ends.enter_context(tempfile.TemporaryDirectory(dir=options.directory))
     store = archive_faults.Store(os.path.join(directory, "store"))
     store.environment |= {"CASSANDRA_SYNC": "periodic", "CASSANDRA_HEAP": "1g"}

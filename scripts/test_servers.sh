@@ -1,8 +1,8 @@
-# What kafka.sh and cassandra.sh share, to be sourced: jars from Maven, and processes that are known by a file among their arguments.
+# Functions that kafka.sh and cassandra.sh source: jars from Maven, and processes identified by a file among their arguments.
 #
-# The script that sources it sets: what (name in messages), jars (directory), dir, count (number of the one that a command is for, or empty),
-# settings_file (name of the file, in the directory of each, that is an argument of its process), before_settings (what that argument has in
-# front of the path).
+# The sourcing script sets: what (name in messages), jars (directory), dir, count (the number of the server for a command, or empty),
+# settings_file (name of the file, in the directory of each server, that is an argument of its process), before_settings (the text of that
+# argument before the path).
 # shellcheck shell=bash
 
 fail() {
@@ -18,7 +18,7 @@ prepare_directory() { # COMMAND
     dir=$(cd "$dir" && pwd)
 }
 
-# Downloads artefacts with all they depend on. The jars appear under their name only when all of them are there.
+# Downloads artefacts with their dependencies. The directory of the jars appears only when it is complete.
 install_jars() { # GROUP:ARTEFACT:VERSION...
     [ -d "$jars" ] && return
     local work one group artefact version
@@ -43,14 +43,14 @@ install_jars() { # GROUP:ARTEFACT:VERSION...
 
 has_jars() { [ -d "$jars" ] && command -v java >/dev/null; }
 
-# Prints the process of one. A number is used only while its process has this one's file among its arguments.
+# Prints the process of a server. A stored number counts only while its process has the file of this server among its arguments.
 process() { # NUMBER
     local pid
     pid=$(cat "$dir/$1/pid" 2>/dev/null) || return 0
     if tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxFe "${before_settings:-}$dir/$1/$settings_file"; then echo "$pid"; fi
 }
 
-# Notes the process of one that was just started, and waits until it has its own arguments instead of this script's.
+# Stores the process of a started server, and waits until it has its own arguments instead of those of this script.
 started() { # NUMBER PROCESS
     echo "$2" >"$dir/$1/pid"
     for _ in $(seq 200); do
@@ -70,7 +70,7 @@ await_end() { # NUMBER
         [ -n "$(process "$1")" ] || return 0
         sleep 0.05
     done
-    fail "$what $1 does not end"
+    fail "$what $1 did not end within 15 s"
 }
 
 accepts() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; } # HOST PORT
@@ -88,13 +88,13 @@ await_ready() { # NUMBER TEXT_OF_THE_LOG
     local log=$dir/$1/log
     for _ in $(seq 900); do
         ! grep -q "$2" "$log" || return 0
-        [ -n "$(process "$1")" ] || fail "$what $1 has ended: $(tail -n 20 "$log")"
+        [ -n "$(process "$1")" ] || fail "$what $1 ended: $(tail -n 20 "$log")"
         sleep 0.1
     done
-    fail "$what $1 is not ready after a minute and a half: $(tail -n 20 "$log")"
+    fail "$what $1 is not ready after 90 s: $(tail -n 20 "$log")"
 }
 
-# Those that a command is for: the one that was named, or all.
+# The servers for a command: the named one, or all.
 named() {
     if [ -n "$count" ]; then echo "$count"; else find "$dir" -mindepth 2 -maxdepth 2 -name pid -printf '%h\n' | xargs -rn1 basename; fi
 }
@@ -105,7 +105,7 @@ kill_all() {
     for one in $(named); do await_end "$one"; done
 }
 
-# The commands that all of these scripts have. `install` and `start` are functions of the script.
+# The commands of all these scripts. `install` and `start` are functions of the script.
 run_command() { # COMMAND
     local one total
     case $1 in

@@ -8,7 +8,7 @@ export TIDEWIRE_PROGRAM=${TIDEWIRE_PROGRAM:-$(cd ../.. && pwd)/target/debug/tide
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 [ -x "$TIDEWIRE_PROGRAM" ] || { echo "no server at $TIDEWIRE_PROGRAM: build it first"; exit 1; }
 
-# Installs what a list names into an environment, unless that was done before.
+# Installs the packages of a list into an environment, unless they are installed.
 environment() {
     local folder=$1 list=$2
     if ! cmp -s "$list" "$folder/installed.txt"; then
@@ -35,7 +35,7 @@ ls "$target/dist"
 
 echo "-- install into an empty environment, and test there"
 python3 -m venv "$target/empty"
-# The versions are those of the list; pytest and its workers are the only things that the package does not ask for.
+# The versions are those of the list. Only pytest and its workers are not dependencies of the package.
 "$target/empty/bin/pip" install --quiet --constraint requirements-dev.txt "$target"/dist/tidewire-*.whl pytest pytest-xdist
 "$target/empty/bin/pip" check
 rm -rf "$target/from-sdist" && mkdir "$target/from-sdist"
@@ -44,15 +44,15 @@ tar -xzf "$target"/dist/tidewire-*.tar.gz -C "$target/from-sdist" --strip-compon
 rm -rf "$target/from-sdist/src"
 cd "$target/from-sdist"
 "$target/empty/bin/python" -c 'import sys, tidewire; assert tidewire.__file__.startswith(sys.prefix), tidewire.__file__'
-# What is not of this package: examples that use it, the list of operations that clients leave out, the names of the other client.
+# Files outside of this package: examples that use it, the list of operations without a method, the names of the other client.
 clients=$target/../../clients
 export TIDEWIRE_EXAMPLES=$target/../../examples TIDEWIRE_WITHOUT_METHOD=$clients/without-method.json
 export TIDEWIRE_TYPESCRIPT_NAMES=$clients/names.json
-# Most of their time, the tests wait: three workers wait at once.
+# The tests mostly wait, so three workers run them at once.
 "$target/empty/bin/python" -m pytest -p no:cacheprovider --durations 3 --numprocesses 3
 
 echo "-- with the lowest versions that the package allows"
-# Reads, writes, and live feeds and changes that resume, by both clients: what uses the most of the two libraries.
+# Reads, writes, and live feeds and changes that resume, by both clients: these use most of the two libraries.
 lowest=(tests/test_contract.py tests/test_live.py tests/test_changes.py)
 python=python3
 if python3.10 --version >/dev/null 2>&1; then
@@ -60,7 +60,7 @@ if python3.10 --version >/dev/null 2>&1; then
     python=python3.10
     lowest=()
 else
-    echo "not with Python 3.10: there is no python3.10"
+    echo "skipped Python 3.10: python3.10 is not installed"
 fi
 grep -vE '^(httpx|websockets)==' requirements-dev.txt | cat requirements-lowest.txt - >"$target/lowest-constraints.txt"
 rm -rf "$target/lowest"
@@ -72,6 +72,6 @@ from packaging.requirements import Requirement
 
 for each in map(Requirement, requires("tidewire")):
     [lowest] = [bound.version for bound in each.specifier if bound.operator == ">="]
-    assert version(each.name) == lowest, f"{each.name} {version(each.name)} is tested as the lowest, and {lowest} is allowed"
+    assert version(each.name) == lowest, f"{each.name}: the lowest tested version is {version(each.name)}, but {lowest} is allowed"
 END
 "$target/lowest/bin/python" -m pytest -p no:cacheprovider --numprocesses 3 "${lowest[@]}"

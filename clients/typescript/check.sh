@@ -14,24 +14,24 @@ npm ci
 npm run build
 npm run check
 
-# What a fresh clone has, without what was built here.
+# The files of a fresh clone, without build results.
 clone=$work/clone
 mkdir -p "$clone/clients/typescript"
 tar -c --exclude ./node_modules --exclude ./dist --exclude '*.tgz' . | tar -x -C "$clone/clients/typescript"
 documented=$(grep -m 1 '^(cd clients/typescript' ../../docs/client-typescript.md)
 (cd "$clone" && bash -euc "$documented")
 mv "$clone"/clients/typescript/tidewire-*.tgz "$work"
-# The list is read whole: grep -q would end tar early.
+# Reads the whole list, because grep -q would end tar early.
 packed=$(tar -tzf "$work"/tidewire-*.tgz)
 grep -qx package/dist/index.js <<<"$packed" || { echo "the package has no dist/index.js" >&2; exit 1; }
 
-# A program of somebody who has nothing of this repository.
+# A program of a user without this repository.
 cp .npmrc "$work"
 cd "$work"
 echo '{ "name": "program", "private": true, "type": "module" }' >package.json
 lock=$OLDPWD/package-lock.json
 ws=$(node -p 'JSON.parse(fs.readFileSync(process.argv[1])).packages["node_modules/ws"].version' "$lock")
 npm install --prefer-offline ./tidewire-*.tgz "ws@$ws"
-[ "$(ls node_modules)" = $'tidewire\nws' ] || { echo "the package brings others: $(ls node_modules)" >&2; exit 1; }
+[ "$(ls node_modules)" = $'tidewire\nws' ] || { echo "the package installs others: $(ls node_modules)" >&2; exit 1; }
 cp -r "$OLDPWD/test" "$OLDPWD/examples" .
 node --test --test-timeout=180000 test/*.test.mjs

@@ -1,15 +1,15 @@
-"""What a feed has now and did not have before: whether the posts, follows and mutes of the old database explain it.
+"""Checks entries that a feed has now and did not have before: the posts, follows and mutes of the old database must explain them.
 
-Of an old application, only what it has stored for a reader is known. Tidewire also shows what was never stored there, such as posts from before a
-follow. Each such addition has to be right by itself: the post and the reposts that bring it exist in the old database as they are here, and the
-reader follows who published them, and has not muted them.
+Of an old application, only the stored timeline of a reader is known. Tidewire also shows posts that were never stored there, such as those before a
+follow. Each such addition must be correct by itself: the post and the reposts that bring it exist with the same content in the old database, and the
+reader follows their authors, and has not muted them.
 """
 
 import functools
 
 from api import content, time_of
 
-# What RedisSource.find returns for a post that is there, but cannot be read.
+# RedisSource.find returns this for a post that exists, but cannot be read.
 UNREADABLE = object()
 
 OWN = "own posts that the timeline lacked"
@@ -18,10 +18,10 @@ NOT_READ = "posts that cannot be read, not compared"
 
 
 class Additions:
-    """Checks the additions of one reader's feed. Asks the old database only if there are any."""
+    """Checks the additions of one reader's feed. Reads the old database only if there are any."""
 
     def __init__(self, source, reader, entries, reposts):
-        """`entries` are new as a whole; `reposts` are ids of new reposts in other entries."""
+        """`entries` are wholly new; `reposts` are ids of new reposts in other entries."""
         self._source, self._reader = source, reader
         ids = set(reposts)
         for entry in entries:
@@ -37,7 +37,7 @@ class Additions:
         return self._source.muted(self._reader)
 
     def check(self, entry):
-        """Returns why a new entry is right, and nothing else; or None and what is wrong with it."""
+        """Returns the reason why a new entry is correct, and an empty text; or None and its faults."""
         key, author, reposts = entry["post"]["id"], entry["post"]["author"], entry["reposts"]
         post = self._posts.get(key)
         if post is None:
@@ -59,7 +59,7 @@ class Additions:
         return (OWN if self._reader in {author, *reposts} else NOT_PUSHED), ""
 
     def repost_problem(self, entry, user, repost):
-        """Returns what is wrong with a repost that only the new feed has, or None."""
+        """Returns the fault of a repost that only the new feed has, or None."""
         key, post = entry["post"]["id"], self._posts.get(repost.id)
         if post is None:
             return f"the old database does not have repost {repost.id} of {user}, or it is deleted there"
@@ -76,6 +76,6 @@ class Additions:
 
 
 def changes(was, now):
-    """Returns what of a post is not the same before and after."""
+    """Returns the differences of a post before and after."""
     was, now = content(was), content(now)
     return [f"{name} was {was[name]!r}, is {now[name]!r}" for name in was if was[name] != now[name]]

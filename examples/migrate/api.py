@@ -18,10 +18,10 @@ PAGE_MAX = 100
 ATTEMPTS_MAX = 60
 ATTEMPTS_UNTIL_SAID = 3
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-LEFT_OUT = "users whose id Tidewire does not take, left out"
+LEFT_OUT = "users whose id Tidewire does not accept, left out"
 SOURCE_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:@~-]{1,128}")
 EXTERNAL_ID = re.compile(r"[A-Za-z0-9._:@~+=-]{1,64}")
-# Joiners and variation selectors, which names of tags and topics lose.
+# Joiners and variation selectors, which Tidewire removes from names of tags and topics.
 FOR_LOOKS = dict.fromkeys([0x200C, 0x200D, *range(0x180B, 0x180E), 0x180F, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
 
 
@@ -30,14 +30,14 @@ def is_number(key):
 
 
 def post_id(key):
-    """Returns the id that a post gets, a whole number of 64 bits: a number stays what it is, of any other key Tidewire computes it like this."""
+    """Returns the 64-bit id of a post: a number is its own id. For any other key, Tidewire computes the id in the same way."""
     if is_number(key):
         return key
     return str(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % (7 * 10**18))
 
 
 def ids_of(key):
-    """Returns the ids of a post as POST /v1/posts takes them. A key that is no number is its external id, if Tidewire takes it."""
+    """Returns the ids of a post as POST /v1/posts accepts them. A key that is not a number is its external id, if Tidewire accepts it."""
     is_external = not is_number(key) and EXTERNAL_ID.fullmatch(key)
     return {"id": post_id(key), **({"external_id": key} if is_external else {})}
 
@@ -69,17 +69,17 @@ def post_path(name):
 
 
 def user_path(*parts):
-    """Returns the path of something of a user."""
+    """Returns a path below the path of a user."""
     return "/v1/users/" + "/".join(urllib.parse.quote(part, safe="") for part in parts)
 
 
 def is_source(text):
-    """Returns true if Tidewire takes this id of a user. Names of tags and topics are in any script: which of them it takes, it says itself."""
+    """Returns true if Tidewire accepts this id of a user. It accepts tags and topics in any script, so the server itself checks their names."""
     return SOURCE_ID.fullmatch(text) is not None or text.startswith(("tag:", "topic:"))
 
 
 def form(source):
-    """Returns an id as Tidewire answers it: of a tag the case fold NFKC_Casefold, of a topic the normal form NFC."""
+    """Returns an id as in responses of Tidewire: a tag in the form NFKC_Casefold, a topic in the form NFC."""
     group, _, name = source.partition(":")
     if group == "topic":
         return f"topic:{unicodedata.normalize('NFC', name.translate(FOR_LOOKS))}"
@@ -102,7 +102,7 @@ def is_user(source):
 
 
 def content(post):
-    """Returns what must be the same before and after."""
+    """Returns the parts of a post that must be the same before and after."""
     return {
         "author": post["author"],
         "published_at": microseconds_of(post["published_at"]),
@@ -113,8 +113,8 @@ def content(post):
 
 
 def everybody(server, source):
-    """Returns the users of the old database and all whom Tidewire links to them, and how many have an id that Tidewire does not take."""
-    # The old database does not know a user any more whose last row is gone.
+    """Returns the users of the old database and all users linked to them in Tidewire, and the number of ids that Tidewire does not accept."""
+    # The old database no longer knows a user whose last row is gone.
     found = dict.fromkeys(source.readers())
     users = [user for user in found if is_source(user)]
     unknown = len(found) - len(users)
@@ -137,7 +137,7 @@ class Refused(Exception):
 
 
 class Server:
-    """A Tidewire server. Waits while it is busy, and connects again after a lost connection."""
+    """A Tidewire server. Waits while the server is busy, and reconnects after a lost connection."""
 
     def __init__(self, url, key, timeout=60):
         self._where, self._url, self._timeout = url, urllib.parse.urlsplit(url), timeout
@@ -147,7 +147,7 @@ class Server:
         self._connection = None
 
     def ask(self, method, path, document=None):
-        """Returns the answer as JSON, or None without a body. Raises Refused. Ends the program if the server is not there, or refuses the key."""
+        """Returns the response as JSON, or None without a body. Raises Refused. Exits if the server cannot be reached, or refuses the key."""
         body, request, why = None if document is None else json.dumps(document).encode(), f"{method} {path}", ""
         for attempt in range(ATTEMPTS_MAX):
             if attempt == ATTEMPTS_UNTIL_SAID:
@@ -156,7 +156,7 @@ class Server:
                 status, wait, text = self._send(method, path, body)
             except (OSError, http.client.HTTPException) as cause:
                 self._connection, why = None, f"{type(cause).__name__}: {cause}"
-                # An idle connection may have been closed: the first new try needs no pause.
+                # An idle connection may have been closed: the first retry needs no pause.
                 time.sleep(min(attempt, 5))
                 continue
             answer = self._read(request, status, text)
@@ -171,7 +171,7 @@ class Server:
         sys.exit(f"no answer of {self._where} to {request} after {ATTEMPTS_MAX} attempts: {why}")
 
     def once(self, method, path, document):
-        """Sends a request once. Returns its status and the text of the answer. Raises OSError or HTTPException if no answer comes."""
+        """Sends a request once. Returns the status and the text of the response. Raises OSError or HTTPException without a response."""
         try:
             status, _, text = self._send(method, path, None if document is None else json.dumps(document).encode())
         except (OSError, http.client.HTTPException):
@@ -194,7 +194,7 @@ class Server:
         return answer.status, answer.getheader("Retry-After"), answer.read()
 
     def pages(self, path, limit, cursor):
-        """Yields all items of a list; `cursor` names the parameter that takes the `next` of a page."""
+        """Yields all items of a list; `cursor` names the parameter for the `next` of a page."""
         page = self.ask("GET", f"{path}?limit={limit}")
         while True:
             yield from page["items"]

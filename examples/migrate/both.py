@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes to Tidewire what an application has just written to its old database, and keeps it in a log to write it again.
+"""Repeats the writes of an application to its old database in Tidewire, and keeps them in a log to replay them.
 
     python3 examples/migrate/both.py write --log writes.jsonl < new.jsonl
     python3 examples/migrate/both.py replay --log writes.jsonl
 
 A write is one line: {"publish": POST}, {"edit": [ID, BODY]}, {"delete": ID}, {"follow": [USER, SOURCE]}, {"unfollow": [USER, SOURCE]},
 {"mute": [USER, SOURCE]}, {"unmute": [USER, SOURCE]}, {"rules": [USER, RULES]}. An ID is that of the post, or ext: and its external id; a POST has
-one of the two. An application in Python uses the class Both. `write` sends each line once: what Tidewire did not take is in the log. It ends at a
-line that is no write, and if it cannot write the log, because `replay` would lack what follows. `replay` sends the whole log again in its order,
-which has the effect of once: posts have ids, and the last write of a follow decides.
+one of the two. An application in Python uses the class Both. `write` sends each line once; the log also has the writes that failed. It exits at a
+line that is not a write, and if it cannot write the log, because `replay` would lack later writes. `replay` sends the whole log again in its order,
+which is idempotent: posts have ids, and the last write of a follow decides.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from api import Refused, Server, post_path, user_path
 from commands import server_arguments
 
 LINES_SHOWN_MAX = 50
-# For which an application waits at most.
+# The longest wait of an application.
 TIMEOUT_SECONDS = 5
 
 
 def request_of(write):
-    """Returns the method, path and body of a write. Raises ValueError if it is none."""
+    """Returns the method, path and body of a write. Raises ValueError if it is not a write."""
     match write:
         case {"publish": {"id": str()} as post} | {"publish": {"external_id": str()} as post}:
             return "POST", "/v1/posts", post
@@ -49,18 +49,18 @@ def request_of(write):
 
 
 class Both:
-    """Writes to Tidewire after the old database, which stays the one that counts."""
+    """Writes to Tidewire after the old database, which stays authoritative."""
 
     def __init__(self, server, log):
         self._server, self._log = server, open(log, "a+b", buffering=0)
-        # The end of a line that a crash has cut.
+        # Ends a line that a crash has cut.
         if self._log.tell() and os.pread(self._log.fileno(), 1, self._log.tell() - 1) != b"\n":
             self._log.write(b"\n")
 
     def write(self, write):
-        """Logs a write, and sends it once. Returns None, or why Tidewire has not done it.
+        """Logs a write, and sends it once. Returns None, or the reason why it failed.
 
-        Raises ValueError if it is no write, and OSError if it cannot be logged: nothing was sent then, and `replay` will not know of it.
+        Raises ValueError if it is not a write, and OSError if it cannot be logged. Then nothing was sent, and `replay` will not send it.
         """
         method, path, body = request_of(write)
         self._log.write(json.dumps(write).encode() + b"\n")
@@ -73,7 +73,7 @@ class Both:
 
 
 def read(line):
-    """Returns a line as a write. Raises ValueError if it is none."""
+    """Returns a line as a write. Raises ValueError if it is not a write."""
     write = json.loads(line)
     request_of(write)
     return write
@@ -87,7 +87,7 @@ def write_all(server, log):
         try:
             write = read(line)
         except ValueError as cause:
-            # Writes depend on their order: what comes after this one waits for it.
+            # Writes depend on their order, so later ones must not overtake this one.
             sys.exit(f"standard input:{number}: {cause}")
         why = both.write(write)
         counts["not written to Tidewire: replay" if why else "written"] += 1
@@ -118,7 +118,7 @@ def _replay(server, place, line, counts):
         counts["refused"] += 1
         show(counts, f"{place}: {cause}")
     except Refused as refused:
-        # What a later line of the log, or the import, has overtaken. Whether it is right, `compare` finds out.
+        # A later line of the log, or the import, has overtaken these. `compare` checks the result.
         overtaken = {
             ("publish", "post_deleted"): "posts that are deleted by now",
             ("publish", "post_id_taken"): "posts that have another content by now",
@@ -138,10 +138,10 @@ def show(counts, line):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="Exit code 1 if replay was refused something.")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="Exit code 1 if Tidewire refused a replayed write.")
     parser.add_argument("command", choices=["write", "replay"])
     server_arguments(parser)
-    parser.add_argument("--log", required=True, help="the file that has all writes")
+    parser.add_argument("--log", required=True, help="the log of all writes")
     chosen = parser.parse_args()
     if chosen.command == "write":
         counts, code = write_all(Server(chosen.server, chosen.key, TIMEOUT_SECONDS), chosen.log)

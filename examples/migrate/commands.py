@@ -1,7 +1,7 @@
 """The commands of from_redis.py, from_sql.py and from_hosted.py, `import` and `compare`: arguments, reports and exit codes.
 
-Exit codes: 0 if all is done and equal; 1 if something was refused or differs, or if the command could not be done, and then the last line says
-why; 2 if the arguments are wrong.
+Exit codes: 0 on success; 1 if something was refused or differs, or if the command failed, and then the last line says
+why; 2 for invalid arguments.
 """
 
 import argparse
@@ -19,17 +19,17 @@ HINT = "Is it the right database, and does the beginning of the script fit it?"
 
 
 def arguments(description, further=()):
-    """Returns the arguments that all scripts have. `further` are commands of this one."""
+    """Returns the arguments of all scripts. `further` are additional commands of this one."""
     parser = argparse.ArgumentParser(description=description, epilog="Exit code 1 if something was refused, differs or failed.")
     parser.add_argument("command", choices=["import", "compare", *further])
     server_arguments(parser)
-    parser.add_argument("--prune", action="store_true", help="import: also remove what the old database does not have any more")
-    most = "import --prune: also if that is more than half of these; may be repeated"
+    parser.add_argument("--prune", action="store_true", help="import: also remove posts, follows and mutes that the old database no longer has")
+    most = "import --prune: remove even more than half of this kind; may be repeated"
     parser.add_argument("--prune-most", choices=KINDS, action="append", default=[], help=most)
     parser.add_argument("--replies", choices=["followed", "all", "none"], help="import: set the rule `replies` of each reader")
-    parser.add_argument("--readers", type=whole, default=1_000, help="compare: so many feeds, chosen at random [1000]; 0 for all")
-    parser.add_argument("--reader", action="append", help="compare: the feed of this reader, in place of random ones; may be repeated")
-    parser.add_argument("--depth", type=above_zero, default=100, help="compare: so many entries of each [100]")
+    parser.add_argument("--readers", type=whole, default=1_000, help="compare: number of feeds, chosen at random [1000]; 0 for all")
+    parser.add_argument("--reader", action="append", help="compare: the feed of this reader instead of random ones; may be repeated")
+    parser.add_argument("--depth", type=above_zero, default=100, help="compare: number of entries of each feed [100]")
     return parser
 
 
@@ -59,14 +59,14 @@ def whole(text):
 
 
 def above_zero(text):
-    """Returns a number from 1 on."""
+    """Returns a positive number."""
     if not whole(text):
         raise argparse.ArgumentTypeError("0 entries are nothing to compare")
     return int(text)
 
 
 def run(chosen, source):
-    """Does what the command says, and exits."""
+    """Runs the command, and exits."""
     if chosen.prune_most and not chosen.prune:
         sys.exit("--prune-most does nothing without --prune")
     server = Server(chosen.server, chosen.key)
@@ -94,7 +94,7 @@ def import_all(chosen, source, target):
         if chosen.prune:
             Pruner(target, source, chosen.prune_most).prune()
     finally:
-        # Also of a run that was interrupted.
+        # Also after an interruption.
         code = end(target.counts, "refused", target.refusals)
     sys.exit(code)
 
@@ -121,7 +121,7 @@ def compare_all(chosen, source, comparison):
 
 
 def end(counts, what, lines):
-    """Prints what was counted. Returns the exit code."""
+    """Prints the counts. Returns the exit code."""
     count = counts[what]
     for name, number in counts.items():
         if number:

@@ -1,4 +1,4 @@
-"""The comparison of feeds: what the old application shows beside what Tidewire shows."""
+"""Compares the feeds of the old application with those of Tidewire."""
 
 import collections
 import itertools
@@ -16,7 +16,7 @@ class OldFeed:
     """The feed that the old application shows."""
 
     def __init__(self, posts, floor):
-        """`posts` has triples, newest first: a post as POST /v1/posts takes it, the original if it is a repost, and the microseconds of its
+        """`posts` has triples, newest first: a post as POST /v1/posts accepts it, the original if it is a repost, and the microseconds of its
         place. Entries older than the floor are not known, if there is one. Reposts of one post become one entry, placed as the newest.
         """
         entries = {}
@@ -29,11 +29,11 @@ class OldFeed:
 
 
 def entry_of(item, reader):
-    """Returns the entry of a reader's feed in the form that is compared. The newest of what brings it decides its place."""
+    """Returns the entry of a reader's feed in the compared form. The newest post or repost that brings it decides its place."""
     post = item["post"]
     reposts = {repost["user"]: Repost(repost["post"], microseconds_of(repost["at"])) for repost in item["reposts"]}
     reasons = list(reposts.values())
-    # A post whose author the reader does not follow is there by its reposts only.
+    # Only its reposts bring a post whose author the reader does not follow.
     if not reposts or post["author"] in (reader, *item["via"]):
         reasons.append(Repost(post["id"], microseconds_of(post["published_at"])))
     newest = max(reasons, key=lambda reason: (reason.at, int(reason.id)))
@@ -41,7 +41,7 @@ def entry_of(item, reader):
 
 
 def place_of(entry):
-    """Returns what orders the entries of a feed: the greatest is the first."""
+    """Returns the sort key of the entries of a feed: the greatest comes first."""
     return entry["at"], int(entry["reason"])
 
 
@@ -66,10 +66,10 @@ class Comparison:
             self._differ(reader, refused)
 
     def _compare(self, reader):
-        # This leaves out what the application must not show, and counts it.
+        # This omits and counts entries that the application must not show.
         old = self.source.feed(reader, self.depth, self.counts)
         new = [entry_of(item, reader) for item in self._feed(reader)]
-        # Below the end of a feed that was cut, entries may or may not be there, and so may those of the same time.
+        # Entries at or below the end of a cut feed are incomplete.
         floors = [old.floor, min(entry["at"] for entry in new) if len(new) == self.depth else None]
         floor = max((floor for floor in floors if floor is not None), default=None)
 
@@ -99,7 +99,7 @@ class Comparison:
                 self._differ(reader, f"{key} of {entry['post']['author']} was not there before{wrong and ': '}{wrong}")
 
     def _further_reposts(self, was, now, floor):
-        """Returns the reposts that an entry had not before. Those below the floor are not known of a query that shows all."""
+        """Returns the reposts that an entry did not have before. A query that shows all does not know those below the floor."""
         further = {user: repost for user, repost in now["reposts"].items() if was["reposts"].get(user) != repost}
         if not self.source.shows_all or floor is None:
             return further
@@ -114,7 +114,7 @@ class Comparison:
             else:
                 right.append(repost.at)
         for user, repost in was["reposts"].items():
-            # A newer repost of the same user stands in its place.
+            # A newer repost of the same user replaces it.
             found = now["reposts"].get(user)
             if found is None or (found.id != repost.id and found.at < repost.at):
                 wrong.append(f"repost {repost.id} of {user} is missing")
@@ -129,7 +129,7 @@ class Comparison:
             self.counts["entries that are equal"] += 1
 
     def _feed(self, reader):
-        # A page that lacks what could not be read in time is read again.
+        # Reads a feed again if a page is partial.
         for _ in range(10):
             items, is_partial, before = [], False, ""
             while len(items) < self.depth and before is not None:

@@ -4,7 +4,7 @@
     python3 examples/migrate/from_hosted.py import --export export.jsonl
     python3 examples/migrate/from_hosted.py compare --export export.jsonl
 
-It reads files of JSON Lines, in the format of the activity feeds of GetStream.io. Nothing else has to be installed. hosted.py has the names of
+It reads files of JSON Lines, in the format of the activity feeds of GetStream.io. It needs no other packages. hosted.py has the names of
 the groups of feeds. docs/migrate-from-hosted.md is the guide.
 """
 
@@ -21,10 +21,10 @@ from commands import arguments, run
 from compare import OldFeed
 from hosted import TIMELINE_GROUP, USER_GROUP, Activity, Comment, Follow, Wrong, records
 
-# Fields that the body of a post does not have: what the post has itself, and what that service adds when it answers.
+# Fields that the body of a post omits: the post itself has them, or that service adds them to its responses.
 NOT_IN_BODY = {"user_id", "actor", "fids", "to", "origin", "time", "created_at", "updated_at"}
 NOT_IN_BODY |= {"latest_reactions", "latest_reactions_extra", "own_reactions", "reaction_counts"}
-# What only one side can do, by the field that asks for it.
+# Features that only that service has, by the field that requests them.
 ONLY_THERE = {
     "expires_at": "activities that expire there, but not in Tidewire",
     "parent_id": "activities that share another one, imported as posts of their own",
@@ -42,7 +42,7 @@ def body_of(record):
 
 
 def content_of(record):
-    """Returns what is the same in all pages that have this activity or comment."""
+    """Returns the parts that are the same in all pages with this activity or comment."""
     return {**record._asdict(), "place": None, "feeds": None, "record": body_of(record.record)}
 
 
@@ -52,7 +52,7 @@ def tagging(activity):
 
 
 def post_of(activity):
-    """Returns an activity as POST /v1/posts takes it. Whatever feed it is in, besides that of its author, is a tag."""
+    """Returns an activity as POST /v1/posts accepts it. Each of its feeds except that of its author is a tag."""
     own, author, body = f"{USER_GROUP}:{activity.author}", activity.author, body_of(activity.record)
     if own not in activity.feeds:
         # Followers of an author get all posts of the author, and this one is not for them.
@@ -67,12 +67,12 @@ def post_of(activity):
 
 
 def comment_key(comment_id):
-    """Returns what the id of a comment's post is made of. A comment and an activity may have the same id."""
+    """Returns the key of a comment's post. A comment and an activity may have the same id."""
     return f"comment:{comment_id}"
 
 
 def reply_of(comment, parent):
-    """Returns a comment as POST /v1/posts takes it: a reply to the activity, or to the comment `parent`."""
+    """Returns a comment as POST /v1/posts accepts it: a reply to the activity, or to the comment `parent`."""
     return {
         **ids_of(comment_key(comment.key)),
         "author": comment.author,
@@ -83,29 +83,29 @@ def reply_of(comment, parent):
 
 
 def sources_of(feed):
-    """Returns what a reader of Tidewire follows to get all that is in this feed: its user, and what others put into it."""
+    """Returns the sources that a reader follows in Tidewire to get this whole feed: its user, and the tag of posts that others put into it."""
     group, _, name = feed.partition(":")
     return [name, f"tag:{tag_of(feed)}"] if group == USER_GROUP else [f"tag:{tag_of(feed)}"]
 
 
 class HostedSource:
-    """The export. It is read as a whole before anything is written; an activity takes some 2 KB of memory."""
+    """The export. It is read completely before the first write; an activity takes about 2 KB of memory."""
 
-    # A timeline has all that is in the feeds that it follows: whatever else Tidewire shows is a difference.
+    # A timeline has all activities of the feeds that it follows, so any other entry in Tidewire is a difference.
     shows_all = True
 
     def __init__(self, files, timelines, replies):
-        """`timelines` is the command that reads a timeline from the service; without it, it is computed from the export."""
+        """`timelines` is the command that reads a timeline from the service; without it, timelines are computed from the export."""
         self.timelines, self.replies = shlex.split(timelines or ""), replies
         self.activities, self.comments = {}, {}
-        # By the name of a timeline: the feeds that it follows.
+        # The feeds that each timeline follows.
         self.follows = collections.defaultdict(dict)
         self.wrong, self.counts = [], collections.Counter()
-        # The activity or comment that has an id of a post, and the feed whose activities have a tag.
+        # The activity or comment of each post id, and the feed of each tag.
         self._of_post, self._of_tag = {}, {}
         for file in files:
             self._read(file)
-        # Of each feed its activities, newest first; those of the same time by the id of the post, as Tidewire has them.
+        # The activities of each feed, newest first; those of the same time by the id of the post, as in Tidewire.
         self.by_feed = collections.defaultdict(list)
         for activity in sorted(self.activities.values(), key=lambda one: (one.at, int(post_id(one.key))), reverse=True):
             for feed in () if activity.left_out else activity.feeds:
@@ -164,7 +164,7 @@ class HostedSource:
 
     def copy_to(self, target):
         target.name_of_post = lambda key: f"{self._of_post[key][1]}: post {key}"
-        # An export is older than what users have deleted meanwhile.
+        # Users may have deleted posts since the export.
         target.keeps_deleted = True
         for place, why in self.wrong:
             target.refuse(place, why)
@@ -186,7 +186,7 @@ class HostedSource:
             yield from ((reader, source) for source in sources if source != reader and (not source.startswith("tag:") or source[4:] in self._of_tag))
 
     def _sources_of(self, feed):
-        """Returns the same as sources_of, without a tag that has the activities of a feed in another case."""
+        """Returns the same as sources_of, without a tag of another feed whose name differs only in case."""
         return [source for source in sources_of(feed) if not source.startswith("tag:") or self._of_tag.get(tag_of(feed), feed) == feed]
 
     def _published(self, records, counts):
@@ -221,7 +221,7 @@ class HostedSource:
                 counts["own activities that come by another feed, which Tidewire does not show"] += 1
 
     def _feeds_of(self, reader):
-        """Returns the feeds whose activities are in the timeline of a reader, also those that were put into the timeline itself."""
+        """Returns the feeds whose activities are in the timeline of a reader, including the timeline itself."""
         return [*self.follows.get(reader, ()), f"{TIMELINE_GROUP}:{reader}"]
 
     def _follows_itself(self, reader):
@@ -232,7 +232,7 @@ class HostedSource:
         return dict.fromkeys([*self.follows, *(name for group, _, name in targets if group == TIMELINE_GROUP)])
 
     def readers(self):
-        """Returns all who have a timeline or a post."""
+        """Returns all users with a timeline or a post."""
         authors = (post_of(activity)["author"] for activity in self._published(self.activities, collections.Counter()))
         commenters = (comment.author for comment in self.comments.values() if not comment.left_out)
         return list(dict.fromkeys([*self._timelines(), *authors, *commenters]))
@@ -275,14 +275,14 @@ class HostedSource:
 
 
 def write_all(files):
-    """Prints each record as a write that both.py takes. Ends with exit code 1 if one could not be read."""
+    """Prints each record as a write for both.py. Returns the exit code, which is 1 if a record could not be read."""
     code = 0
     for file in files:
         with open(file, "rb") as lines:
             for record in records(file, lines):
                 match record:
                     case Activity(left_out=None):
-                        # What is put into a timeline comes by a tag, which its reader has to follow.
+                        # Activities in the timeline itself come by a tag, which its reader must follow.
                         for feed in record.feeds:
                             if feed.startswith(f"{TIMELINE_GROUP}:"):
                                 print(json.dumps({"follow": [feed.partition(":")[2], f"tag:{feed}"]}))

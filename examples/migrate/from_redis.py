@@ -4,8 +4,8 @@
     python3 examples/migrate/from_redis.py import --redis "redis-cli -h 127.0.0.1"
     python3 examples/migrate/from_redis.py compare --redis "redis-cli -h 127.0.0.1"
 
-It reads through redis-cli (7.0 or newer, also of older servers), which knows how to reach your server: host, password, TLS, Unix socket.
-Nothing else has to be installed. Adapt the names of keys and the function `post` below. docs/migrate-from-redis.md is the guide.
+It reads with redis-cli 7.0 or newer, also from older servers. The command has the options of the connection: host, password, TLS, Unix socket.
+It needs no other packages. Adapt the names of keys and the function `post` below. docs/migrate-from-redis.md is the guide.
 """
 
 import collections
@@ -31,12 +31,12 @@ POST = "post:%s"  # a hash
 MUTED = "muted:%s"  # a set: whom the user has muted
 CELEBRITIES = "celebrities"  # a set: authors whose posts are not pushed, but merged into the feed when it is read
 
-# What one second is in the field `created_at` and in scores.
+# One second in the field `created_at` and in scores.
 TIME_UNITS = 1_000
 
 
 def post(key, fields):
-    """Returns a post as POST /v1/posts takes it, or None if it is marked as deleted. Raises an error if it cannot be read."""
+    """Returns a post as POST /v1/posts accepts it, or None if it is marked as deleted. Raises an error if it cannot be read."""
     if fields.get("deleted") == "1":
         return None
     made = {
@@ -57,18 +57,18 @@ def microseconds(time):
     return round(decimal.Decimal(time) * 1_000_000 / TIME_UNITS)
 
 
-# Keys and posts that are asked for at once: their commands have to fit into a pipe, or both sides wait for each other.
+# The size of the commands that are sent together: they must fit into a pipe, or both sides wait for each other.
 COMMANDS_BYTES_MAX = 32_000
 SCAN_COUNT = 1_000
 
 
 class Redis:
-    """A redis-cli that stays open. One command and one answer a line."""
+    """A running redis-cli, with one command and one answer per line."""
 
     def __init__(self, command):
         self._words = [*shlex.split(command), "-2", "--json"]
         try:
-            # Without a connection, one that stays open answers nothing.
+            # A running redis-cli does not answer without a connection.
             tried = subprocess.run([*self._words, "PING"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
             if tried.returncode:
                 sys.exit(f"{' '.join(self._words)} PING ended with {tried.returncode}")
@@ -97,7 +97,7 @@ class Redis:
             self._cli.stdin.flush()
         except BrokenPipeError:
             self._end("ended before it answered", lines[0])
-        # Of a text that is not UTF-8, the wrong bytes are replaced.
+        # Replaces the invalid bytes of text that is not UTF-8.
         answers = [self._cli.stdout.readline().decode(errors="replace") for _ in lines]
         for line, answer in zip(lines, answers):
             try:
@@ -107,13 +107,13 @@ class Redis:
             yield found
 
     def _end(self, what, line):
-        # What was not sent is dropped here, or Python complains of it at its end.
+        # Drops unsent data here, or Python reports it at exit.
         with contextlib.suppress(BrokenPipeError):
             self._cli.stdin.close()
         sys.exit(f"{' '.join(self._words)} {what} {line.decode().strip()}")
 
     def scan(self, *command):
-        """Yields what a SCAN, SSCAN or ZSCAN returns, piece by piece. An element may come twice."""
+        """Yields the results of a SCAN, SSCAN or ZSCAN in pieces. An element may come twice."""
         cursor = "0"
         while True:
             cursor, piece = self.ask(*command[:-1], cursor, *command[-1])
@@ -149,29 +149,29 @@ def quoted(word):
     return '"' + str(word).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r") + '"'
 
 
-# By key: posts as POST /v1/posts takes them; the keys of those that are marked as deleted; why others could not be read.
+# By key: posts as POST /v1/posts accepts them; the keys of deleted ones; the reasons why others could not be read.
 Posts = collections.namedtuple("Posts", "readable deleted unreadable")
 
-# In place of the original of a repost that has none any more.
+# Replaces the original of a repost if that is deleted.
 DELETED = object()
 
 
 class RedisSource:
     """The old database."""
 
-    # Feeds are what was pushed: they may lack posts that are there.
+    # Feeds have pushed posts only: they may lack existing posts.
     shows_all = False
 
     def __init__(self, redis):
         self.redis = redis
 
     def copy_to(self, target):
-        # Follows first: a post that comes while this runs is pushed then.
+        # Follows first, so that posts published meanwhile are pushed.
         for users in self.redis.keys(FOLLOWING):
             target.follow((user, source) for user in users for piece in self.redis.members(FOLLOWING % user) for source in piece)
         for users in self.redis.keys(MUTED):
             target.mute((user, source) for user in users for piece in self.redis.members(MUTED % user) for source in piece)
-        # Answers and reposts last: the posts that they name are known then.
+        # Replies and reposts last, after the posts that they name.
         for names_another in (False, True):
             for keys in self.redis.keys(POST):
                 found = self.posts(keys)
@@ -183,7 +183,7 @@ class RedisSource:
                 target.publish(sorted(posts, key=lambda post: post["published_at"]))
 
     def posts(self, keys):
-        """Returns the posts of these keys. A hash that is not there is in no part: it may have expired, or be about to be written."""
+        """Returns the posts of these keys. A missing hash is in no part: it may have expired, or not be written yet."""
         found = Posts({}, [], {})
         for key, fields in zip(keys, self.redis.ask_all(("HGETALL", POST % key) for key in keys)):
             if not fields:
@@ -214,7 +214,7 @@ class RedisSource:
         return {source for piece in self.redis.members(MUTED % user) for source in piece} - {user}
 
     def live_ids(self):
-        """Yields the ids of all posts but the deleted ones. What cannot be read is not deleted."""
+        """Yields the ids of all posts except deleted ones. Posts that cannot be read count as not deleted."""
         for keys in self.redis.keys(POST):
             found = self.posts(keys)
             yield from (post_id(key) for part in (found.readable, found.unreadable) for key in part)
@@ -235,7 +235,7 @@ class RedisSource:
         for nth, (kind, answer) in enumerate(zip(kinds, self.redis.ask_all(commands))):
             scored = self._scored(answer) if kind == "list" else dict(zip(answer[::2], map(microseconds, answer[1::2])))
             scores.update(scored)
-            # A timeline is usually trimmed, so what is below its end is not known. The list of an author is complete.
+            # A timeline is usually trimmed, so posts below its end are unknown. The list of an author is complete.
             if scored and (nth == 0 or len(scored) == depth):
                 floors.append(list(scored.values())[-1])
         keys = sorted(scores, key=scores.get, reverse=True)
@@ -257,7 +257,7 @@ class RedisSource:
         return OldFeed(shown, max(floors, default=None))
 
     def _scored(self, keys):
-        """Returns the times of the posts of a list, which has no scores. A post that is not there has that of the one above it."""
+        """Returns the times of the posts of a list, which has no scores. A missing post has the time of the post above it."""
         found, scored, at = self.posts(keys).readable, {}, 0
         for key in keys:
             at = microseconds_of(found[key]["published_at"]) if key in found else at
@@ -265,7 +265,7 @@ class RedisSource:
         return scored
 
     def _originals(self, found):
-        """Returns what each repost repeats, by the key of the repost."""
+        """Returns the original of each repost, by the key of the repost."""
         reposts = [key for key, post in found.readable.items() if "repost_of" in post]
         originals = list(self.redis.ask_all(("HGET", POST % key, "repost_of") for key in reposts))
         posts = self.posts(sorted(set(originals)))
@@ -274,7 +274,7 @@ class RedisSource:
 
     def find(self, ids):
         """Returns the posts with these ids that are not deleted. Those that cannot be read are UNREADABLE."""
-        # A whole number is its own key. Keys of other ids are known only after all have been read, which is done if one is not found.
+        # A number is its own key. The keys of other ids are known only after reading all keys, which happens if an id is not found.
         keys = {key: key for key in ids}
         found = self.posts(list(keys))
         rest = [key for key in keys if not any(key in part for part in found)]
@@ -286,12 +286,12 @@ class RedisSource:
 
     @functools.cached_property
     def _hashed_keys(self):
-        """The keys of posts by their ids, of those whose id is a hash. Takes some 200 bytes of memory for each."""
+        """The keys of posts whose ids are hashes, by their ids. Takes about 200 bytes of memory for each."""
         return {post_id(key): key for keys in self.redis.keys(POST) for key in keys if post_id(key) != key}
 
 
 if __name__ == "__main__":
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--redis", default="redis-cli", help="the command that reads it, as in `docker exec -i redis redis-cli`")
+    parser.add_argument("--redis", default="redis-cli", help="the command of redis-cli, as in `docker exec -i redis redis-cli`")
     chosen = parser.parse_args()
     run(chosen, RedisSource(Redis(chosen.redis)))

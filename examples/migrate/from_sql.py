@@ -4,8 +4,8 @@
     python3 examples/migrate/from_sql.py import --sql "mariadb shop"
     python3 examples/migrate/from_sql.py compare --sql "mariadb shop"
 
-It reads through the command-line client of MariaDB or MySQL, which knows how to reach your server. Nothing else has to be installed. Adapt
-the queries below: each returns one JSON document a row. docs/migrate-from-sql.md is the guide, also for PostgreSQL.
+It reads with the command-line client of MariaDB or MySQL, which has the options of the connection. It needs no other packages. Adapt
+the queries below: each returns one JSON document per row. docs/migrate-from-sql.md is the guide, also for PostgreSQL.
 """
 
 import json
@@ -18,7 +18,7 @@ from api import ids_of, microseconds_of, post_id
 from commands import arguments, run
 from compare import OldFeed
 
-# A post as POST /v1/posts takes it. Times are in UTC.
+# A post as POST /v1/posts accepts it. Times are in UTC.
 POST = """JSON_OBJECT(
     'id', CAST(p.id AS CHAR), 'author', p.author, 'published_at', DATE_FORMAT(p.created_at, '%Y-%m-%dT%H:%i:%s.%fZ'),
     'body', JSON_OBJECT('text', p.text), 'reply_to', CAST(p.reply_to AS CHAR), 'repost_of', CAST(p.repost_of AS CHAR))"""
@@ -32,7 +32,7 @@ FOLLOWS = """SELECT JSON_OBJECT('place', JSON_ARRAY(follower, followee))
 MUTES = """SELECT JSON_OBJECT('place', JSON_ARRAY(user, muted))
     FROM mutes WHERE {first} IS NULL OR user > {first} OR (user = {first} AND muted > {second})
     ORDER BY user, muted LIMIT {limit}"""
-# All users, or at least those who follow and those who have posts. With a table of users, read that.
+# All users, or at least those with follows or posts. If you have a table of users, read that.
 READERS = """SELECT JSON_OBJECT('place', JSON_ARRAY(name)) FROM (
         (SELECT follower AS name FROM follows
             WHERE {first} IS NULL OR follower > {first} GROUP BY follower ORDER BY follower LIMIT {limit})
@@ -40,7 +40,7 @@ READERS = """SELECT JSON_OBJECT('place', JSON_ARRAY(name)) FROM (
     ) people ORDER BY name LIMIT {limit}"""
 MUTED = "SELECT JSON_QUOTE(muted) FROM mutes WHERE user = {reader}"
 FOLLOWING = "SELECT JSON_QUOTE(followee) FROM follows WHERE follower = {reader}"
-# The feed as the old application reads it; of a repost also the original, whose columns are null otherwise.
+# The feed as the old application reads it. The columns of the original are null unless the post is a repost.
 FEED = f"""SELECT JSON_OBJECT('post', {POST}, 'original', {POST.replace('p.', 'o.')})
     FROM posts p LEFT JOIN posts o ON o.id = p.repost_of
     WHERE (p.author = {{reader}} OR p.author IN (SELECT followee FROM follows WHERE follower = {{reader}}))
@@ -49,9 +49,9 @@ FEED = f"""SELECT JSON_OBJECT('post', {POST}, 'original', {POST.replace('p.', 'o
         AND p.deleted_at IS NULL AND o.deleted_at IS NULL
     ORDER BY p.created_at DESC, p.id DESC LIMIT {{limit}}"""
 
-# Before each query: columns of type TIMESTAMP are shown in UTC too.
+# Before each query: shows columns of type TIMESTAMP in UTC too.
 BEFORE = "SET time_zone = '+00:00';"
-# Rows as they are, without the frame and escapes of a table.
+# Prints plain rows, without the frame and the escapes of a table.
 OPTIONS = ["--batch", "--raw", "--skip-column-names", "--default-character-set=utf8mb4"]
 
 ROWS = 5_000
@@ -65,7 +65,7 @@ def literal(value):
 class SqlSource:
     """The old database."""
 
-    # The query of a feed returns all that is in it: whatever else Tidewire shows is a difference.
+    # The query returns the whole feed, so any other entry in Tidewire is a difference.
     shows_all = True
 
     def __init__(self, command, place, server, from_start):
@@ -96,7 +96,7 @@ class SqlSource:
             after = rows[-1]["place"]
 
     def copy_to(self, target):
-        """Copies what comes after the stored place, which it stores after each page: an interrupted run goes on from there."""
+        """Copies the rows after the stored place, and stores the place after each page, so that an interrupted run continues there."""
         place = {} if self.from_start else self._stored()
         target.is_resumed = bool(place)
         target.counts["refused"] += place.get("refused", 0)
@@ -114,7 +114,7 @@ class SqlSource:
         self.place.unlink(missing_ok=True)
 
     def _stored(self):
-        """Returns the place where an import was interrupted, if there is one. Ends if that was another import."""
+        """Returns the place where an import was interrupted, if there is one. Exits if that was another import."""
         place = json.loads(self.place.read_text()) if self.place.exists() else {}
         for name, mine in self.belongs_to.items():
             if place and place.get(name) != mine:
@@ -165,7 +165,7 @@ def document(line, sql):
 
 
 def cleaned(post):
-    """Returns a post without columns that are null, with ids that Tidewire takes."""
+    """Returns a post without columns that are null, with ids that Tidewire accepts."""
     post = {name: value for name, value in post.items() if value is not None}
     named = {name: post_id(value) if name in ("reply_to", "repost_of") else value for name, value in post.items()}
     return {**named, **ids_of(post["id"])}

@@ -1,6 +1,6 @@
-"""The export of a hosted feed service: its records, each checked, with its place in a file.
+"""The export of a hosted feed service: its checked records, each with its place in a file.
 
-A file is JSON Lines. A line is one of these, so that exports, import files and saved answers of both versions of that service can be read:
+A file is JSON Lines. A line is one of these, which covers exports, import files and saved responses of both versions of that service:
 
     {"type": "activity", "data": {"id", "user_id", "fids", "created_at", ...}}        also "comment", "follow", "reaction", "user", ...
     {"instruction": "add_activities", "feedId": "user:bob", "data": [{"actor", "verb", "object", "foreign_id", "time", "to"}]}
@@ -17,13 +17,13 @@ import time
 
 from api import EPOCH, SOURCE_ID, is_user
 
-# What names its feed: activities of a user, and the activities that a user reads.
+# The groups of feeds: activities of a user, and the activities that a user reads.
 USER_GROUP, TIMELINE_GROUP = "user", "timeline"
-# What an application writes before the id of a user in the field `actor`: "User:1", "SU:eric".
+# The prefixes of the id of a user in the field `actor`: "User:1", "SU:eric".
 ACTOR_PREFIXES = ("user:", "User:", "SU:")
 
 TAGS_MAX = 16
-# Where a record is, who published it, in which feeds and when (microseconds since 1970); the whole record; and why it is left out, if it is.
+# The place of a record, its key, author, feeds and time (microseconds since 1970); the whole record; the reason if it is left out.
 Activity = collections.namedtuple("Activity", "place key author feeds at record left_out")
 Comment = collections.namedtuple("Comment", "place key author activity parent at record left_out")
 Follow = collections.namedtuple("Follow", "place feed target left_out")
@@ -59,7 +59,7 @@ def records(path, lines):
 
 
 def _parsed(line):
-    """Returns a line as JSON. Refuses what would be changed silently, or would make a whole request to Tidewire invalid."""
+    """Returns a line as JSON. Refuses values that would change silently, or would make a whole request to Tidewire invalid."""
     try:
         text = line.decode()
         document = json.loads(text, object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
@@ -111,7 +111,7 @@ def _parts(place, document):
 
 
 def _checked(make, field):
-    """Returns a function that makes a record of an object only."""
+    """Wraps a function that makes a record, so that it accepts only objects."""
 
     def checked(place, record):
         if not isinstance(record, dict):
@@ -165,13 +165,13 @@ def older_activity(place, record, feed=None):
     actor, to = record.get("actor"), record.get("to") or []
     field = "actor"
     if isinstance(actor, dict):
-        # A page that was read with the users in it.
+        # A page with embedded users.
         field, actor = "actor.id", actor.get("id")
     prefix = next((prefix for prefix in ACTOR_PREFIXES if str(actor).startswith(prefix)), "")
     author = _user({field: actor[len(prefix) :] if prefix else actor}, field)
     if not isinstance(to, list):
         raise Unusable(f"to: {shown(to)} is not an array of feeds")
-    # An old client wrote a signature behind the name of a feed.
+    # Old clients add a signature after the name of a feed.
     targets = [_feed({f"to[{index}]": one.split(" ")[0] if isinstance(one, str) else one}, f"to[{index}]") for index, one in enumerate(to)]
     origin = feed or (_feed(record, "origin") if record.get("origin") else f"{USER_GROUP}:{author}")
     at = _time(record, "time")

@@ -1,6 +1,6 @@
 """`import --prune`: removes posts, follows and mutes that the old database does not have any more.
 
-Whatever reads the old database from a wrong place reads it as empty. So nothing at all is removed if more than half of one kind would be.
+A command that reads the wrong database finds it empty. So nothing at all is removed if more than half of one kind would be.
 """
 
 import itertools
@@ -13,16 +13,16 @@ KINDS = ("posts", "follows", "mutes")
 
 
 class Pruner:
-    """Compares a server with the old database, and removes from the server what only it has."""
+    """Compares a server with the old database, and removes posts, follows and mutes that only the server has."""
 
     def __init__(self, target, source, allowed):
         """`allowed` are the kinds of which more than half may be removed."""
         self.target, self.server, self.source, self.allowed = target, target.server, source, allowed
 
     def prune(self):
-        """Removes what is gone. Takes some 100 bytes of memory for each post here, and some 200 for each follow and mute that is gone.
+        """Removes what only Tidewire has. Takes about 100 bytes of memory for each of its posts, and 200 for each follow and mute to remove.
 
-        What is here is always read first, and the old database afterwards: what comes into both meanwhile is not taken for gone.
+        Reads Tidewire first, and the old database afterwards, so that a write to both meanwhile does not count as gone.
         """
         users, unknown = everybody(self.server, self.source)
         self.target.counts[LEFT_OUT] += unknown
@@ -30,7 +30,7 @@ class Pruner:
         follows = self._gone_edges(users, "following", self.source.following)
         mutes = self._gone_edges(users, "mutes", self.source.muted)
         self._refuse_most([posts, follows, mutes])
-        # Posts first, because the follows lead to their authors, also when this is interrupted and started again.
+        # Posts first, because the follows lead to their authors, even after an interruption and a new start.
         self.target.delete(map(str, sorted(posts[0])))
         self._remove_follows(follows[0])
         self._remove_mutes(mutes[0])
@@ -50,7 +50,7 @@ class Pruner:
             )
 
     def _gone_posts(self, authors):
-        """Returns the ids of posts that are here and not there any more, and how many are here."""
+        """Returns the ids of posts that only Tidewire has, and the number of all its posts."""
         gone = set()
         for author in authors:
             with self.target.refusing(f"posts of {author}"):
@@ -64,7 +64,7 @@ class Pruner:
         return gone, here
 
     def _gone_edges(self, users, side, read):
-        """Returns by user whom only Tidewire has on this side of the user, and how many it has of all users."""
+        """Returns the edges of users on this side that only Tidewire has, and the number of all its edges."""
         gone, here = [], 0
         for user in users:
             with self.target.refusing(f"{side} of {user}"):

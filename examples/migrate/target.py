@@ -1,6 +1,6 @@
 """The import: writes into a Tidewire server in batches, and counts.
 
-All requests may be sent twice without harm: a follow that is there stays, a post with the same id and content is published once.
+All requests are idempotent: an existing follow stays, a post with the same id and content is published once.
 """
 
 import collections
@@ -13,7 +13,7 @@ from api import Refused, batches, content, is_source, user_path
 POSTS_PER_REQUEST = 1_000
 EDGES_PER_REQUEST = 10_000
 IDS_PER_REQUEST = 100
-# The server takes 3,580,000 bytes.
+# The server accepts 3,580,000 bytes.
 REQUEST_BYTES_MAX = 3_400_000
 REFUSALS_SHOWN_MAX = 50
 
@@ -24,9 +24,9 @@ class Target:
     def __init__(self, server):
         self.server = server
         self.counts = collections.Counter()
-        # How a refusal names a post.
+        # The name of a post in a refusal.
         self.name_of_post = "post {}".format
-        # False: a post that is deleted here and not there is refused.
+        # False: refuses a post that is deleted only in Tidewire.
         self.keeps_deleted = False
         self.refusals = []
         self.is_resumed = False
@@ -114,7 +114,7 @@ class Target:
                 self.refuse(f"{what} {user} -> {source}", "an id has 1 to 128 of the characters A-Z a-z 0-9 . _ : @ ~ -")
 
     def delete(self, ids):
-        """Deletes those of these posts that the server has."""
+        """Deletes the posts with these ids that the server has."""
         for batch in batches(ids, IDS_PER_REQUEST):
             for post in self.server.ask("GET", f"/v1/posts?ids={','.join(batch)}")["posts"]:
                 with self.refusing(f"post {post['id']}"):
@@ -123,7 +123,7 @@ class Target:
 
     @contextlib.contextmanager
     def refusing(self, what):
-        """Counts a request that the server refuses, and goes on after it."""
+        """Counts a request that the server refuses, and continues."""
         try:
             yield
         except Refused as refused:

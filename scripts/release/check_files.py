@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the bill of materials against Cargo.lock, and the compose file against the files and settings that it names.
+"""Checks the bill of materials against Cargo.lock, and the compose file against the files and settings that it refers to.
 
 Usage: check_files.py SBOM.json STAGE
 """
@@ -13,10 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What only tests need.
+# Crates of tests only.
 FOREIGN = {"jsonschema", "proptest"}
 
-# What must be in each program, and what else a feature adds.
+# Crates of each program, and additional crates of a feature.
 ALWAYS = ["tidewire", "mimalloc", "ring", "rustls", "actix-http", "redb", "zstd-sys"]
 OF_FEATURE = {"cluster-tls-vendored": ["rdkafka-sys", "openssl-src"], "cassandra-tls": ["scylla", "openssl"], "otel": ["opentelemetry"]}
 
@@ -40,7 +40,7 @@ def check_bill(path):
     features = properties["cargo:features"].split(",")
     for name in ALWAYS + [name for feature in features for name in OF_FEATURE.get(feature, [])]:
         assert name in names, f"{name} is missing"
-    # Everything is reached from the program.
+    # The program reaches all components.
     uses = {each["ref"]: each.get("dependsOn", []) for each in bill["dependencies"]}
     reached, due = set(), [bill["metadata"]["component"]["bom-ref"]]
     while due:
@@ -50,14 +50,14 @@ def check_bill(path):
             due += uses.get(ref, [])
     listed = {each["bom-ref"] for each in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
     assert reached == listed, f"not reached or not listed: {sorted(reached ^ listed)}"
-    print(f"-- the bill of materials has {len(crates)} crates, all of Cargo.lock, all used")
+    print(f"-- the bill of materials has {len(crates)} crates, all from Cargo.lock, and all used")
 
 
 def check_compose(stage):
     try:
         import yaml
     except ImportError:
-        # The server that speaks S3, for other tests, has it.
+        # The S3 server of other tests has it.
         other = ROOT / "target/moto/bin/python"
         if other.exists() and sys.executable != str(other):
             os.execv(other, [other, *sys.argv])
@@ -72,11 +72,11 @@ def check_compose(stage):
     nodes = {"node-a", "node-b", "node-c"}
     assert set(services) == {"tidewire", "prometheus", "grafana", "kafka"} | nodes
     of_cluster = {name for name, service in services.items() if service.get("profiles") == ["cluster"]}
-    assert of_cluster == nodes | {"kafka"}, "the profile has the nodes and their log, and nothing else has one"
+    assert of_cluster == nodes | {"kafka"}, "only the nodes and their log have the profile"
     settings = (ROOT / "docs/settings.md").read_text()
     for name in nodes:
         for variable in services[name]["environment"]:
-            assert f"`{variable}`" in settings, f"{name}: {variable} is no setting"
+            assert f"`{variable}`" in settings, f"{name}: {variable} is not a setting"
     for name, service in services.items():
         assert re.search(r":(v?\d|\$|latest\})", service["image"]), f"{name}: the image has no version"
         for port in service.get("ports", []):
@@ -84,19 +84,19 @@ def check_compose(stage):
         for volume in service["volumes"]:
             source = volume.split(":")[0]
             is_there = (ops / source).is_file() if source.startswith(".") else source in compose["volumes"]
-            assert is_there, f"{name} mounts {source}, which is not there"
-    # The user of Prometheus is in the group that may read its key: that of the image's user.
+            assert is_there, f"{name} mounts {source}, which does not exist"
+    # The user of Prometheus is in the group of the image's user, which may read its key.
     user = re.search(r"^USER \d+:(\d+)$", (ops / "Dockerfile").read_text(), re.MULTILINE).group(1)
     assert services["prometheus"]["user"].split(":")[1] == user
     grafana = services["grafana"]["environment"]
-    assert grafana["GF_AUTH_BASIC_ENABLED"] == "false", "Grafana takes the password that everybody knows"
-    assert grafana["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true", "Grafana has the administrator that everybody knows"
+    assert grafana["GF_AUTH_BASIC_ENABLED"] == "false", "Grafana accepts its default password"
+    assert grafana["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true", "Grafana creates its default administrator"
     build = services["tidewire"]["build"]
     assert ((ops / build["context"]) / build["dockerfile"]).is_file()
     for source in re.findall(r"^COPY (?:--\S+ )*(.+) \S+$", (ops / "Dockerfile").read_text(), re.MULTILINE):
         for each in source.split():
             assert (stage / each).exists(), f"the Dockerfile copies {each}, which is not in the archive"
-    print("-- the compose file and the Dockerfile name files that are there, pinned images and loopback ports")
+    print("-- the compose file and the Dockerfile have existing files, pinned images and loopback ports")
 
 
 check_bill(Path(sys.argv[1]))

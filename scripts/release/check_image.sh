@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Loads the image, checks how it is configured, and runs it by buildah: no daemon, no registry.
+# Loads the image, checks its configuration, and runs it with buildah: no daemon, no registry.
 #
-#   scripts/release/check_image.sh IMAGE.tar.gz WORK  in namespaces of its own
+#   scripts/release/check_image.sh IMAGE.tar.gz WORK  in its own namespaces
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/release/lib.sh
@@ -24,23 +24,23 @@ for name, value in expected.items():
 assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/tidewire", "health"], config["Healthcheck"]
 assert "TIDEWIRE_CONFIG=/etc/tidewire/tidewire.toml" in config["Env"], config["Env"]
 PYTHON
-# buildah mounts the volumes of an image after those of -v, now and then.
+# buildah sometimes mounts the volumes of an image after those of -v.
 images config --volume /etc/tidewire- --volume /var/lib/tidewire- "$name"
 
-# As new volumes are made: with the content and the owner that the image has there.
+# Like new volumes: with the content and the owner of the image.
 mounted=$(images mount "$name")
 files=$(cd "$mounted" && find . -type f | sort | tr '\n' ' ')
 [ "$files" = "./usr/bin/tidewire ./usr/share/doc/tidewire/LICENSE-APACHE ./usr/share/doc/tidewire/LICENSE-MIT ./usr/share/doc/tidewire/THIRD-PARTY-LICENSES.txt " ] ||
-    fail "the image has other files: $files"
+    fail "the image has unexpected files: $files"
 for volume in etc/tidewire var/lib/tidewire; do
-    [ "$(stat -c '%u:%g' "$mounted/$volume")" = 65532:65532 ] || fail "a volume at /$volume could not be written"
+    [ "$(stat -c '%u:%g' "$mounted/$volume")" = 65532:65532 ] || fail "the program cannot write a volume at /$volume"
     mkdir -p "$work/volumes/$volume"
     chown 65532:65532 "$work/volumes/$volume"
 done
 config=$work/volumes/etc/tidewire
 run=(buildah --root "$work/images" --runroot "$work/run" --storage-driver vfs run --isolation chroot
     -v "$config:/etc/tidewire:rw" -v "$work/volumes/var/lib/tidewire:/var/lib/tidewire:rw")
-# buildah begins with a copy of itself in memory that it seals, which the kernel refuses now and then: then nothing was run.
+# buildah first seals a copy of itself in memory. The kernel sometimes refuses that, and then nothing has run.
 run_image() {
     local code said
     said=$(mktemp "$work/said.XXXXXX")
@@ -55,15 +55,15 @@ run_image() {
 }
 container=(run_image /usr/bin/tidewire)
 server_container=("${container[@]}")
-# buildah does not pass signals on; in this namespace of processes there is one server.
+# buildah does not forward signals; this process namespace has one server.
 stop_container() {
     local pid ended=0
     pid=$(pgrep -x tidewire)
-    [ "$(awk '/^Uid:/ { print $2 }' "/proc/$pid/status")" = 65532 ] || fail "it runs as another user"
+    [ "$(awk '/^Uid:/ { print $2 }' "/proc/$pid/status")" = 65532 ] || fail "the server runs as another user"
     kill -TERM "$pid"
     wait "$server" || ended=$?
     [ $ended = 0 ] || fail "the server ended with $ended"
 }
 use_container
 stop_container
-say "the image runs as user 65532 from its volumes: init, keys, health, a restart"
+say "the image runs as user 65532 with its volumes: init, keys, health, a restart"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the static program as the image does: in a root with nothing else, as a user that is not root. Then Prometheus reads its metrics
+# Runs the static program like the image: in an otherwise empty root, as a user other than root. Then Prometheus reads its metrics
 # with the configuration of ops/compose.yml.
 #
-#   scripts/release/check_static.sh STAGE WORK        in namespaces of its own; STAGE: the unpacked archive
+#   scripts/release/check_static.sh STAGE WORK        in its own namespaces; STAGE: the unpacked archive
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/release/lib.sh
@@ -25,14 +25,14 @@ say "the static program runs in an empty root as user 65532: init, keys, health,
 
 if command -v prometheus >/dev/null; then
     copy_of_root /
-    # This machine may have a Tidewire of its own.
+    # This machine may have its own Tidewire.
     rm -rf "$work/root/etc/tidewire"
     install -d -m 755 "$work/root/etc/prometheus" "$work/root/etc/tidewire"
     cp "$stage/ops/container/prometheus.yml" "$stage/ops/alerts.yml" "$work/root/etc/prometheus"
     cp -p "$config/metrics.key" "$config/access.toml" "$work/root/etc/tidewire"
     chmod -R go+rX "$work/root/etc/prometheus"
     echo "127.0.0.1 localhost tidewire" >"$work/root/etc/hosts"
-    # The user that ops/compose.yml gives it.
+    # The user of Prometheus in ops/compose.yml.
     as_prometheus=(in_root setpriv --reuid=65534 --regid=65532 --clear-groups)
     expect 1 "Permission denied" "${as_prometheus[@]}" cat /etc/tidewire/access.toml
     in_root promtool check config /etc/prometheus/prometheus.yml >"$work/promtool.out" || fail "$(cat "$work/promtool.out")"
@@ -42,7 +42,7 @@ if command -v prometheus >/dev/null; then
     asks() { curl -sf 'http://127.0.0.1:9090/api/v1/query?query=tidewire_ready' | grep -q '"job":"tidewire".*"1"\]'; }
     log=$work/prometheus.log
     until_ok asks
-    say "Prometheus reads the metrics with the key that init wrote, and may read nothing else"
+    say "Prometheus reads the metrics with the key that init wrote, and cannot read anything else"
 else
     say "skipped: prometheus is not installed"
 fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the Debian package from the files of a release.
+# Builds the Debian package from the files of a release.
 #
 #   scripts/release/debian.sh STAGE VERSION OUTDIR
 #
-# By dpkg-deb, not by cargo-deb: the files are there already, a dozen lines place them, and cargo-deb would be compiled first, for minutes.
+# With dpkg-deb, not with cargo-deb: the files exist already, a dozen lines place them, and compiling cargo-deb would take minutes.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 stage=$1 version=$2 out=$3
@@ -17,7 +17,7 @@ mkdir -p "$package/DEBIAN" "$doc"
 install -D -m 755 "$stage/tidewire" "$package/usr/bin/tidewire"
 install -D -m 644 "$root/ops/debian/tidewire.toml" "$package/etc/tidewire/tidewire.toml"
 mkdir -p "$package/usr/lib/systemd/system"
-# The unit names the places of what is installed by hand.
+# The unit has the paths of a manual installation.
 sed -e 's#/usr/local/bin/#/usr/bin/#; s#/usr/local/share/#/usr/share/#' "$root/ops/tidewire.service" \
     >"$package/usr/lib/systemd/system/tidewire.service"
 install -D -m 644 -t "$package/usr/share/man/man1" "$stage"/man/*.1
@@ -36,7 +36,7 @@ gzip -9n <"$stage/CHANGELOG.md" >"$doc/changelog.gz"
 } >"$doc/copyright"
 
 (cd "$package" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$package/DEBIAN/md5sums"
-# Of files only: what a directory takes differs between file systems.
+# Of files only: the size of a directory differs between file systems.
 kilobytes=$(find "$package/usr" "$package/etc" -type f -printf '%s\n' | awk '{ sum += int(($1 + 1023) / 1024) } END { print sum }')
 sed -e "s/@VERSION@/$version/; s/@KILOBYTES@/$kilobytes/" "$root/ops/debian/control" >"$package/DEBIAN/control"
 echo /etc/tidewire/tidewire.toml >"$package/DEBIAN/conffiles"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes what is linked into the program: a bill of materials (CycloneDX 1.5, JSON), and the licence texts of all of it.
+"""Writes a bill of materials of the program (CycloneDX 1.5, JSON), and the licence texts of all its components.
 
 Usage: sbom.py TARGET FEATURES VERSION SBOM.json LICENSES.txt
 
-Why not cargo-cyclonedx: it takes minutes to compile for each release and each run of CI. All that it would say is in the output of
-`cargo tree` (the exact crates and edges of this target and these features, without what only runs at compile time) and in Cargo.lock
+Why not cargo-cyclonedx: it takes minutes to compile for each release and each run of CI. All its information is in the output of
+`cargo tree` (the exact crates and edges of this target and these features, without crates for compile time only) and in Cargo.lock
 (the checksums).
 """
 
@@ -22,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CARGO = os.environ.get("CARGO", "cargo")
 PACKAGE = "tidewire-server"
 
-# Crates that serve to compile others, and whose C sources are in the program all the same, by the crate that links them.
+# Crates that only compile others, but whose C sources are in the program, by the crate that links them.
 SOURCES = {"openssl-src": "openssl-sys"}
 
-# What a crate's archive has its licences in; of C sources too, which are some folders below.
+# The names of the licence files in a crate's archive, including those of C sources, which are some folders below.
 LICENSE_NAMES = re.compile(r"^(licen[cs]e|copying|copyright|notice|unlicense)", re.IGNORECASE)
 LICENSE_DEPTH_MAX = 4
 LICENSE_BYTES_MAX = 200_000
@@ -36,7 +36,7 @@ def run(*command):
 
 
 def linked_crates(target, features):
-    """The crates in the program as {(name, version): licence}, and who uses whom."""
+    """The crates in the program as {(name, version): licence}, and the crates that each uses."""
     def tree(edges):
         lines = run(CARGO, "tree", "--locked", "-p", PACKAGE, "--features", features, "-e", edges, "--target", target,
                     "--prefix", "depth", "--format", "|{p}|{l}|")
@@ -50,7 +50,7 @@ def linked_crates(target, features):
         crates[crate] = license
         users.setdefault(crate, set())
         path = path[:depth] + [crate]
-        # A crate that comes again has its dependencies listed only the first time.
+        # The dependencies of a repeated crate are listed only the first time.
         if len(path) > 1:
             users[path[-2]].add(crate)
     for _, crate, license in tree("normal,build"):
@@ -99,7 +99,7 @@ def bill(crates, users, version, target, features):
     sbom = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
             "metadata": {"timestamp": made.strftime("%Y-%m-%dT%H:%M:%SZ"), "component": program},
             "components": components, "dependencies": dependencies}
-    # The same program gets the same number.
+    # Deterministic: the same program gets the same number.
     sbom["serialNumber"] = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(sbom, sort_keys=True))}"
     return sbom
 
@@ -116,7 +116,7 @@ def license_texts(directory):
 
 
 def licenses(crates):
-    """The text of each licence once, below the crates that it is of."""
+    """The text of each licence once, below its crates."""
     metadata = json.loads(run(CARGO, "metadata", "--locked", "--all-features", "--format-version", "1"))
     folders = {(each["name"], each["version"]): Path(each["manifest_path"]).parent for each in metadata["packages"]}
     of_text, without = {}, []
@@ -131,10 +131,10 @@ def licenses(crates):
             if crate not in named:
                 named.append(crate)
     parts = ["Tidewire is linked with these libraries, each under its own licence.\n"
-             "Besides: the standard library of Rust (MIT OR Apache-2.0) and musl (MIT, copyright Rich Felker and others)."]
+             "In addition: the standard library of Rust (MIT OR Apache-2.0) and musl (MIT, copyright Rich Felker and others)."]
     if without:
         named = "\n".join(f"{name} {version}: {crates[name, version]}" for name, version in without)
-        parts.append(f"Their archives have no text of the licence:\n{named}")
+        parts.append(f"The archives of these crates have no licence text:\n{named}")
     for text, named in of_text.items():
         parts.append("\n".join(f"{name} {version}: {crates[name, version]}" for name, version in named) + f"\n\n{text}")
     return f"\n\n{'-' * 78}\n\n".join(parts) + "\n"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A service that publishes, reads, and pushes to readers who are not there.
+"""A service that publishes, reads, and sends push notifications to sleeping readers.
 
-    tidewire serve --active-window 5s &         # who makes no request for 5 seconds is not there; in production rather 10m
+    tidewire serve --active-window 5s &         # a reader without requests for 5 seconds sleeps; in production use 10m
     python push_service.py                      # TIDEWIRE_SERVER and TIDEWIRE_KEY name another server and its key
 
-Each line of the standard input is a post of bob, whom ann follows. With an empty line, ann looks at her feed. What she misses while she is
-not there is pushed: here it is printed; a real service hands it to its provider of push notifications.
+Each line of the standard input is a post of bob, whom ann follows. With an empty line, ann reads her feed. Posts that she misses while she
+sleeps are pushed: this program prints them; a real service passes them to its provider of push notifications.
 
-The place in the stream of changes is stored after each push. So after a crash some are sent again, and none is left out: a provider that
-gets the same key twice replaces the first one by the second.
+The place in the stream of changes is stored after each push. So after a crash some are sent again, and none is lost: a provider that
+gets the same key twice replaces the first push with the second.
 """
 
 import asyncio
@@ -24,29 +24,29 @@ PLACE = Path(os.environ.get("PUSH_PLACE", "push.place"))
 
 
 async def push(reader: str, key: str, text: str) -> None:
-    """Stands for the provider of push notifications."""
+    """A stand-in for the provider of push notifications."""
     print(f"push to {reader} ({key}): {text}", flush=True)
 
 
 async def push_what_is_missed(tidewire: AsyncTidewire) -> None:
-    """Follows the stream for ever; after a loss of the connection, the client comes back by itself."""
+    """Follows the stream without end. The client reconnects by itself."""
     while True:
-        # At the first start, it begins with what is published from now on.
+        # At the first start, the stream starts with posts published from now on.
         after = PLACE.read_text() if PLACE.exists() else None
         try:
             async for change in tidewire.changes(after=after, types=["missed"]):
                 if isinstance(change, MissedMessage):
-                    # Deleted posts are not there, and what is deleted needs no push.
+                    # Deleted posts are not returned, and need no push.
                     for post in (await tidewire.get_posts([change.post.id])).posts:
                         await push(change.reader, f"{change.reader}/{post.id}", f"{post.author}: {text_of(post)}")
                 store(change.place)
         except Gone as gone:
-            print(f"posts up to {gone.oldest} are not known any more: going on after them", file=sys.stderr)
+            print(f"posts up to {gone.oldest} are no longer known: continuing after them", file=sys.stderr)
             store(str(gone.oldest))
 
 
 def text_of(post: Post) -> str:
-    """Returns what a post says. The server takes any JSON as its body, and another program may publish other things than this one."""
+    """Returns the text of a post. The server accepts any JSON as a body, and other programs may publish other content."""
     return str(post.body["text"]) if isinstance(post.body, dict) and "text" in post.body else "(not a text)"
 
 
@@ -58,7 +58,7 @@ def store(place: str) -> None:
 
 
 async def next_line() -> str:
-    """Returns the next line of the standard input, "" at its end. Its thread keeps no program running that has failed elsewhere."""
+    """Returns the next line of the standard input, "" at its end. Its daemon thread does not keep a failed program running."""
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
 
@@ -93,7 +93,7 @@ async def main() -> None:
         await tidewire.follow("ann", "bob")
         await tidewire.change_rules("ann", notify=True)
         tasks = [asyncio.create_task(push_what_is_missed(tidewire)), asyncio.create_task(publish_and_read(tidewire))]
-        # The first one ends only by what no other try mends, such as a key that is not taken; the second one with the input.
+        # The first task ends only with a permanent error, such as a refused key; the second one with the input.
         done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in others:
             task.cancel()

@@ -1,16 +1,16 @@
 #!/usr/bin/env node
-// Sends push notifications for posts that sleeping readers have missed: here it prints them.
+// Sends push notifications for posts that sleeping readers missed. This example prints them.
 //
-//     tidewire serve --active-window 5s &      # who asks for nothing for 5 seconds sleeps; in production rather 10m
+//     tidewire serve --active-window 5s &      # a reader without requests for 5 seconds sleeps; in production use 10m
 //     npm install tidewire
 //     node push.mjs                            # TIDEWIRE_SERVER and TIDEWIRE_KEY name another server and its key
 //
-// ann follows bob and opts in. Publish as bob, and she gets a push if she is not there:
+// ann follows bob and opts in. Publish as bob, and she gets a push if she is asleep:
 //
 //     curl -X POST localhost:8080/v1/posts -H 'Content-Type: application/json' -d '{"author":"bob","body":{"text":"hello"}}'
 //
-// The place in the stream is stored after each push. So after a crash one is sent again, and none is left out: a provider of
-// push notifications that gets the same key twice replaces the first one by the second.
+// The place in the stream is stored after each push. So after a crash one is sent again, and none is lost: a provider of
+// push notifications that gets the same key twice replaces the first push with the second.
 
 import { readFile, rename, writeFile } from 'node:fs/promises';
 
@@ -23,15 +23,15 @@ const tidewire = new Tidewire({
   token: process.env.TIDEWIRE_KEY,
 });
 
-/** Stands for the provider of push notifications. */
+/** A stand-in for the provider of push notifications. */
 async function push(reader, key, text) {
   console.log(`push to ${reader} (${key}): ${text}`);
 }
 
-/** The stored place. At the first start there is none, and the stream begins with what is published from now on. */
+/** The stored place. At the first start there is none, and the stream starts with posts published from now on. */
 async function stored() {
   return readFile(PLACE, 'utf8').catch((cause) => {
-    // Any other failure must not begin anew: what was missed since the stored place would be lost.
+    // Any other failure must not start anew, or the messages since the stored place would be lost.
     if (cause.code !== 'ENOENT') throw cause;
   });
 }
@@ -46,10 +46,10 @@ await tidewire.follow('ann', 'bob');
 await tidewire.changeRules('ann', { notify: true });
 for (;;) {
   try {
-    // It comes back by itself after a lost connection.
+    // It reconnects by itself after a lost connection.
     for await (const change of tidewire.changes({ after: await stored(), types: ['missed'] })) {
       if (change.type === 'missed') {
-        // What was deleted meanwhile is not there, and needs no push.
+        // Deleted posts are not returned, and need no push.
         const { posts } = await tidewire.getPosts([change.post.id]);
         for (const { id, author, body } of posts) {
           await push(change.reader, `${change.reader}/${id}`, `${author}: ${body?.text ?? '(not a text)'}`);
@@ -59,7 +59,7 @@ for (;;) {
     }
   } catch (error) {
     if (error.code !== 'gone') throw error;
-    console.error(`posts up to ${error.oldest} are not known any more: going on after them`);
+    console.error(`posts up to ${error.oldest} are no longer known: continuing after them`);
     await store(String(error.oldest));
   }
 }

@@ -1,7 +1,7 @@
-// Builds /tidewire.js of the server, one file for pages without any tool, from src/live: without types, otherwise as it is
-// written there, comments too. People read it.
+// Builds /tidewire.js of the server, one file for pages without build tools, from src/live: without types, otherwise
+// unchanged, including comments, because people read it.
 //
-//     node scripts/browser.mjs [--check]     --check: fails if the file is not what the source builds
+//     node scripts/browser.mjs [--check]     --check: fails if the file differs from the build
 
 import { readFile } from 'node:fs/promises';
 
@@ -12,7 +12,7 @@ import { bring, formatted } from './files.mjs';
 
 const BUILT = '../../server/src/console/assets/tidewire.js';
 const SOURCE = new URL('../src/live/', import.meta.url);
-// What pages import. All else is of this file only.
+// The exports for pages. Everything else is private to the file.
 const PUBLIC = ['Timeline', 'Feed'];
 const { ImportDeclaration, InterfaceDeclaration, TypeAliasDeclaration } = ts.SyntaxKind;
 const LEFT_OUT = [ImportDeclaration, InterfaceDeclaration, TypeAliasDeclaration];
@@ -21,14 +21,14 @@ const read = (name) => readFile(new URL(name, SOURCE), 'utf8');
 
 const index = await read('index.ts');
 const header = index.slice(0, index.indexOf('*/') + 2);
-// In the order in which they are read, which suits who reads the result as well.
+// In reading order, which also suits readers of the result.
 const names = [...index.matchAll(/^export \* from '\.\/(\w+)\.js';$/gm)].map(([, name]) => name);
 const modules = await Promise.all(names.map(async (name) => withoutTypes(await read(`${name}.ts`), name)));
 const constants = modules.map(({ constants }) => constants).join('');
 const code = modules.map(({ code }) => code);
 await bring(BUILT, await formatted([header, constants, ...code].join('\n\n'), BUILT));
 
-/** A module's constants, and the rest of it, as JavaScript that is no module any more. */
+/** A module's constants, and the rest of it, as JavaScript without exports. */
 function withoutTypes(text, name) {
   const source = ts.createSourceFile(`${name}.ts`, text, ts.ScriptTarget.ES2022);
   const [constants, code] = [[], []];

@@ -1,4 +1,4 @@
-// Removes what an earlier build has left: a file whose source is gone would be packed.
+// Removes the results of earlier builds: a file whose source is gone would be packed.
 
 import { rm } from 'node:fs/promises';
 

@@ -1,6 +1,6 @@
-// Builds ../names.json: what a program calls in this client. The tests of the Python client compare their names with these.
+// Builds ../names.json: the public names of this client. The tests of the Python client compare their names with these.
 //
-//     node scripts/names.mjs [--check]     --check: fails if the file is not what the source says
+//     node scripts/names.mjs [--check]     --check: fails if the file differs from the source
 
 import { fileURLToPath } from 'node:url';
 
@@ -46,7 +46,7 @@ function names(type) {
     .map((one) => one.name);
 }
 
-/** The names of what is given to a method by name, the fields of its objects, but for what every method takes. */
+/** The names of the options of a method: the fields of its objects, except those of every method. */
 function options(member) {
   const signatures = checker.getTypeOfSymbol(member).getCallSignatures();
   const given = signatures.flatMap(({ parameters }) => parameters.map((one) => checker.getTypeOfSymbol(one)));

@@ -1,17 +1,17 @@
-// Builds src/types.ts from the description of the HTTP interface: a type for each schema, and all codes of refusals.
+// Builds src/types.ts from the description of the HTTP API: a type for each schema, and all codes of refusals.
 //
-//     node scripts/types.mjs [--check]     --check: fails if the file is not what the description says
+//     node scripts/types.mjs [--check]     --check: fails if the file differs from the description
 
 import { readFile } from 'node:fs/promises';
 
 import { bring, formatted } from './files.mjs';
 
 const DESCRIPTION = new URL('../../../server/tests/it/golden/openapi.json', import.meta.url);
-// The description has these for documents that no call of the client returns.
+// Schemas of documents that no call of the client returns.
 const LEFT_OUT = ['Nothing', 'NotReady', 'OpenApi'];
 // A page with `fields=ids` has posts without a body. There the type of the body is `undefined`.
 const ALWAYS_THERE = { Post: ['body'] };
-// What these bring may be a repost without a comment. Feeds have the original in its place.
+// The post of these may be a repost without a comment. Feeds have the original instead.
 const MAY_BE_REPOST = ['PublishedChange'];
 
 const { components, paths } = JSON.parse(await readFile(DESCRIPTION, 'utf8'));
@@ -41,7 +41,7 @@ function codes() {
   return [...all].sort();
 }
 
-/** The schemas that have the body of a post, or are made of such: their types have a parameter for it. */
+/** The schemas that contain the body of a post, directly or indirectly: their types have a parameter for it. */
 function whichHaveBodies() {
   const found = new Set(Object.keys(schemas).filter((name) => schemas[name].properties?.body));
   for (let size = -1; size !== found.size;) {

@@ -9,8 +9,8 @@ import type { Change } from './types.js';
 export type ChangeType = Exclude<Change['type'], 'reached'>;
 
 /**
- * The changes of these types, and `reached`, which is only a place. Each has its `place`, to be stored when what came up to it
- * is processed, and given back as `after`.
+ * The changes of these types, and `reached`, which is only a place. Each has its `place`: store it after everything up to it
+ * is processed, and pass it as `after`.
  */
 export type ChangeOf<Body, T extends ChangeType> = Extract<Change<Body>, { type: T | 'reached' }> & { place: string };
 
@@ -19,8 +19,8 @@ const SILENCE_MAX_MS = 75_000;
 const PAGE_SIZE = 1_000;
 
 /**
- * All that is accepted, in order, over as many connections as it takes: each goes on where the last one broke off.
- * Fails with what will not pass: refusals such as `gone`, and at the start with what keeps the server from answering.
+ * All accepted changes, in order, over any number of connections: each resumes where the last one ended.
+ * Fails with permanent errors: refusals such as `gone`, and at the start with the failure to connect.
  */
 export async function* readChanges<Body, T extends ChangeType>(
   http: Http,
@@ -40,7 +40,7 @@ export async function* readChanges<Body, T extends ChangeType>(
       },
       headers: { Accept: follow ? 'text/event-stream' : 'application/x-ndjson' },
       isRepeatable: true,
-      // Later ones are tried again here, for ever.
+      // Later connections are retried here, without a limit.
       options: hasBegun ? { ...options, retries: 0 } : options,
     };
     let [events, isComplete, isOpen, waitMs] = [0, false, false, 0];
@@ -51,7 +51,7 @@ export async function* readChanges<Body, T extends ChangeType>(
       isOpen = true;
       for await (const text of messages(body, canceller, signal, follow ? eventData : lines)) {
         const change = parsed<ChangeOf<Body, T>>(text);
-        // Who asks for the next one has processed this one.
+        // A caller who requests the next change has processed this one.
         place = change.place;
         hasBegun = true;
         failures = 0;
@@ -60,17 +60,17 @@ export async function* readChanges<Body, T extends ChangeType>(
         yield change;
       }
     } catch (error) {
-      // What came before it may not be all.
+      // The changes so far may be incomplete.
       isComplete = false;
       signal?.throwIfAborted();
-      // One that was open is connected again, also if it was cut before the first message.
+      // Reconnects an open stream, even if it was cut before the first message.
       if (!hasBegun && !isOpen) throw error;
       if (error instanceof TidewireError && !mayRepeat(error, request)) throw error;
       waitMs = Math.min(((error as TidewireError).retryAfter ?? 0) * 1000, http.retryWaitMaxMs);
       cause = error;
     }
     if (!follow && isComplete && events < pageSize) return;
-    // Who wants no more than what there is waits for an end, and who has got nothing for a beginning.
+    // Tries are limited without `follow`, where the caller waits for an end, and before the first change.
     const isLimited = !follow || !hasBegun;
     if (isLimited && !isComplete && failures >= http.retries(options)) throw cause ?? cutShort();
     if (follow || !isComplete) await pause(Math.max(waitMs, backOff(failures++)), signal);
@@ -80,29 +80,29 @@ export async function* readChanges<Body, T extends ChangeType>(
 /** The parameters of a place: a sequence, or a sequence and the reader up to whom the next post was processed. */
 function parameters(place: string | number | undefined): { after?: string; after_reader?: string } {
   const [, after, reader] = /^([^-]*)-(.*)$/s.exec(String(place)) ?? [];
-  // What is no place is refused by the server, which says so.
+  // The server refuses an invalid place.
   return after ? { after, after_reader: reader } : { after: place === undefined ? undefined : String(place) };
 }
 
-/** A message as a change. What is none would come again in each connection. */
+/** A message as a change. An invalid one is permanent, because each connection would bring it again. */
 function parsed<C extends Change & { place: string }>(text: string): C {
   let change: C | undefined;
   try {
     change = JSON.parse(text);
   } catch {
-    // It is reported as what it is, below.
+    // Reported below.
   }
   if (typeof change?.sequence === 'number') return { ...change, place: placeOf(change) };
-  const detail = `the stream of changes has what is no change: ${text.slice(0, 100)}`;
+  const detail = `the stream of changes has an invalid message: ${text.slice(0, 100)}`;
   throw new TidewireError({ code: 'unexpected_answer', detail, status: 200 });
 }
 
-/** Whether nothing follows in an answer as lines. */
+/** True if nothing follows in a response as lines. */
 function isLast(change: Change): boolean {
   return change.type === 'reached' && !change.more;
 }
 
-/** Where the stream goes on after a message, as the `id` of a server-sent event has it. */
+/** The place where the stream continues after a message, in the form of the `id` of a server-sent event. */
 function placeOf(change: Change): string {
   const isWithinPost = (change.type === 'missed' || change.type === 'reached') && change.reader;
   return isWithinPost ? `${change.sequence}-${change.reader}` : String(change.sequence);
@@ -113,7 +113,7 @@ function cutShort(cause?: unknown): TidewireError {
   return new TidewireError({ code: 'no_answer', detail, status: 0 }, { cause });
 }
 
-/** The messages of one connection. It is ended when nothing comes for too long, by the signal, and when nobody reads on. */
+/** The messages of one connection. It ends after too long a silence, by the signal, and when the caller stops reading. */
 async function* messages(
   body: ReadableStream<Uint8Array>,
   canceller: AbortController,
@@ -126,7 +126,7 @@ async function* messages(
   let timer = setTimeout(end, SILENCE_MAX_MS);
   try {
     for await (const message of split(body)) {
-      // The server waits for whoever takes this.
+      // The server waits while the caller processes this.
       clearTimeout(timer);
       yield message;
       signal?.throwIfAborted();
@@ -142,7 +142,7 @@ async function* messages(
   }
 }
 
-/** The whole lines of a text. */
+/** The complete lines of a text. */
 async function* lines(body: ReadableStream<Uint8Array>): AsyncGenerator<string, void> {
   const reader = body.getReader();
   const decoder = new TextDecoder();

@@ -24,11 +24,11 @@ import { row, rows, texts, type Shape } from './shapes.js';
 import type * as T from './types.js';
 import { walkFeed, walkList, type Walk } from './walks.js';
 
-/** A post of a batch: published, or why not. Of the post, the answer has no more than this; `getPosts` reads the rest. */
+/** A published post of a batch, or the reason why it was refused. The post has only these fields; `getPosts` reads the rest. */
 export type BatchResult =
   | { post: Pick<T.Post, 'id' | 'external_id' | 'author' | 'published_at'>; created: boolean; error?: never }
   | { error: TidewireError };
-/** One of many feeds: its page, or why not. */
+/** One of many feeds: its page, or the reason why it was refused. */
 export type FeedResult<Body> = (T.FeedOfUser<Body> & { error?: never }) | { user: string; error: TidewireError };
 /** An edge to add: `follower` follows `source`. */
 export type NewFollow = NonNullable<T.FollowsRequest['follows']>[number];
@@ -57,21 +57,21 @@ function identified<Body>(post: T.NewPost<Body>): T.NewPost<Body> {
  *     await tidewire.publish({ author: 'bob', body: { text: 'hello' } });
  *     for await (const { post } of tidewire.iterFeed('ann')) console.log(post.author, post.body.text);
  *
- * All calls fail with a `TidewireError` when they are refused or not answered, and with the reason of their signal when that
- * ends them. `Body` is the type of the bodies of posts, which nobody checks.
+ * All calls fail with a `TidewireError` when they are refused or get no response, and with the reason of their signal when that
+ * ends them. `Body` is the type of the bodies of posts, which is not checked.
  */
 export class Tidewire<Body = unknown> {
   readonly #options: ClientOptions;
   readonly #http: Http;
 
   constructor(options: ClientOptions = {}) {
-    // The Python client takes the URL itself.
+    // In the Python client, the first argument is the URL itself.
     row('options', options, { needed: [], words: '{ server, token }' });
     this.#options = options;
     this.#http = new Http(options);
   }
 
-  /** In a cluster: all that this client was told is done is applied up to here. See `afterSequence`. */
+  /** In a cluster: the sequence up to which all completed writes of this client are applied. See `afterSequence`. */
   get sequence(): number {
     return this.#http.sequence;
   }
@@ -79,9 +79,9 @@ export class Tidewire<Body = unknown> {
   // Posts
 
   /**
-   * Publishes a post. It gets an id here unless it has one, or an external id, so that it is published once even if it is sent
-   * again. Refused with `post_id_taken` if a post with other content has this id. With a user's token the server chooses the
-   * id, and a post that nobody has answered is not sent again, unless the client has `tokenPostIds: 'user'`.
+   * Publishes a post. The client generates an id unless it has one or an external id, so that it is published once even if it is sent
+   * twice. Refused with `post_id_taken` if a post with other content has this id. With a user's token the server chooses the
+   * id, and a post without a response is not sent again, unless the client has `tokenPostIds: 'user'`.
    */
   async publish(post: T.NewPost<Body>, options: WriteOptions = {}): Promise<T.Post<Body>> {
     const isRepeatable = hasId(row('post', post, POST)) || !(await this.#http.doesServerChooseIds(options.signal));
@@ -89,7 +89,7 @@ export class Tidewire<Body = unknown> {
     return this.#send('POST', '/v1/posts', options, { body, isRepeatable });
   }
 
-  /** Publishes up to 1,000 posts in their order, and answers each by itself, in the same order. Needs a server key. */
+  /** Publishes up to 1,000 posts in their order, and returns a result for each, in the same order. Needs a server key. */
   async publishMany(posts: Iterable<T.NewPost<Body>>, options: WriteOptions = {}): Promise<BatchResult[]> {
     const all = rows('posts', posts, POST).map(identified);
     const more = { body: { posts: all } };
@@ -99,7 +99,7 @@ export class Tidewire<Body = unknown> {
     );
   }
 
-  /** Publishes a repost. `body` is a comment on it, if there is one. */
+  /** Publishes a repost. `body` is an optional comment. */
   async repost(
     user: string,
     post: string,
@@ -110,7 +110,7 @@ export class Tidewire<Body = unknown> {
   }
 
   /**
-   * A post by its id, or `ext:` and its external id; hidden ones and reposts too, whose body may be null. Refused with
+   * A post by its id, or `ext:` and its external id; also hidden posts and reposts, whose body may be null. Refused with
    * `unknown_post`, or `post_deleted`.
    */
   getPost(id: string, options: PostOptions & { fields: IdFields }): Promise<T.Post<undefined>>;
@@ -119,7 +119,7 @@ export class Tidewire<Body = unknown> {
     return this.#send('GET', path`/v1/posts/${id}`, options, { query: { fields } });
   }
 
-  /** Up to 100 posts, in the order of the ids; `missing` has the ids of those that are unknown or deleted. */
+  /** Up to 100 posts, in the order of the ids; `missing` lists the ids of unknown and deleted ones. */
   getPosts(ids: Iterable<string>, options: PostOptions & { fields: IdFields }): Promise<T.PostList<undefined>>;
   getPosts(ids: Iterable<string>, options?: PostOptions): Promise<T.PostList<Body | null>>;
   async getPosts(ids: Iterable<string>, { fields, ...options }: PostOptions = {}): Promise<T.PostList<any>> {
@@ -127,45 +127,45 @@ export class Tidewire<Body = unknown> {
   }
 
   /**
-   * A page of all posts, by ascending id, hidden ones and reposts too. `next` is the `after` of the next page. To build an
+   * A page of all posts, by ascending id, including hidden ones and reposts. `next` is the `after` of the next page. To build an
    * index of all posts, read all pages, then the changes after the smallest `sequence` of them. Needs a server key.
    */
   async listPosts(
     options: RequestOptions & {
-      /** Posts with larger ids only. */ after?: string | null;
-      /** 100, at most 1,000. */ limit?: number;
+      /** Only posts with larger ids. */ after?: string | null;
+      /** Up to 1,000 [default: 100]. */ limit?: number;
     } = {},
   ): Promise<T.PostsPage<Body | null>> {
     const { after, limit, ...rest } = options;
     return this.#send('GET', '/v1/posts/all', rest, { query: { after: after ?? undefined, limit } });
   }
 
-  /** Replaces the body of a post, hides it or shows it again. */
+  /** Replaces the body of a post, hides it or unhides it. */
   async editPost(id: string, change: T.PostChange<Body>, options: WriteOptions = {}): Promise<T.Post<Body>> {
     return this.#send('PATCH', path`/v1/posts/${id}`, options, { body: change });
   }
 
-  /** Deletes a post, if it is there. */
+  /** Deletes a post, if it exists. */
   async deletePost(id: string, options: WriteOptions = {}): Promise<void> {
     return this.#send('DELETE', path`/v1/posts/${id}`, options);
   }
 
   // Following
 
-  /** Lets a user follow another one, a `tag:NAME`, a `topic:NAME` or the replies to a post, `replies:POST`. `created` is false if it was so already. */
+  /** Makes a user follow another one, a `tag:NAME`, a `topic:NAME` or the replies to a post, `replies:POST`. `created` is false if the follow existed. */
   async follow(user: string, source: string, options: WriteOptions & T.FollowOptions = {}): Promise<T.Put> {
     const { hidden, backfill, ...rest } = options;
     const body = { hidden, backfill };
     return this.#send('PUT', path`/v1/users/${user}/following/${source}`, rest, { body });
   }
 
-  /** Ends following. `keep`: what is in the feed stays there. */
+  /** Ends a follow. `keep`: posts that it brought stay in the feed. */
   async unfollow(user: string, source: string, options: WriteOptions & { keep?: boolean } = {}): Promise<void> {
     const { keep, ...rest } = options;
     return this.#send('DELETE', path`/v1/users/${user}/following/${source}`, rest, { query: { keep } });
   }
 
-  /** Adds up to 10,000 edges, then removes `unfollows`, all of it or nothing. Refused with `errors`, one for each bad edge. */
+  /** Adds up to 10,000 edges, then removes `unfollows`, atomically. Refused with `errors`, one for each invalid edge. */
   async followMany(
     follows: Iterable<NewFollow> = [],
     options: WriteOptions & { unfollows?: Iterable<Unfollow> } = {},
@@ -176,7 +176,7 @@ export class Tidewire<Body = unknown> {
     return this.#send('POST', '/v1/follows', rest, { body });
   }
 
-  /** Whom a user follows, newest first; with `hidden` the virtual follows in their place, for server keys. */
+  /** The sources that a user follows, newest first; with `hidden` the hidden follows instead, for server keys. */
   iterFollowing(user: string, options: WalkOptions & { hidden?: boolean } = {}): Walk<T.SourceList['items'][number]> {
     return walkList((part) => this.following(user, part), options);
   }
@@ -186,7 +186,7 @@ export class Tidewire<Body = unknown> {
     return this.#list(path`/v1/users/${user}/following`, rest, { hidden });
   }
 
-  /** Who follows a source, newest first. */
+  /** The followers of a source, newest first. */
   iterFollowers(source: string, options: WalkOptions = {}): Walk<T.SourceList['items'][number]> {
     return walkList((part) => this.followers(source, part), options);
   }
@@ -211,7 +211,7 @@ export class Tidewire<Body = unknown> {
     return this.#page(path`/v1/users/${user}/feed`, options);
   }
 
-  /** The newest pages of up to 100 readers, each answered by itself, in the order of `users`. */
+  /** The newest page or the refusal of each of up to 100 readers, in the order of `users`. */
   feeds(
     users: Iterable<string>,
     options: ReadOptions & Pick<PageOptions, 'limit'> & { fields: IdFields },
@@ -232,14 +232,14 @@ export class Tidewire<Body = unknown> {
     );
   }
 
-  /** What a source has published, newest first. */
+  /** The posts of a source, newest first. */
   iterPostsOf(source: string, options: FeedWalkOptions & { fields: IdFields }): Walk<T.Item<undefined>>;
   iterPostsOf(source: string, options?: FeedWalkOptions): Walk<T.Item<Body>>;
   iterPostsOf(source: string, options: FeedWalkOptions = {}): Walk<T.Item<any>> {
     return walkFeed((part) => this.postsOf(source, part), options);
   }
 
-  /** A page of what a source has published. */
+  /** A page of the posts of a source. */
   postsOf(source: string, options: PageOptions & { fields: IdFields }): Promise<T.Page<undefined>>;
   postsOf(source: string, options?: PageOptions): Promise<T.Page<Body>>;
   async postsOf(source: string, options: PageOptions = {}): Promise<T.Page<any>> {
@@ -254,7 +254,7 @@ export class Tidewire<Body = unknown> {
     return walkFeed((part) => this.replies(post, { ...part, reader }), rest);
   }
 
-  /** A page of the replies to a post, for a reader: without those that mutes and blocks keep away. */
+  /** A page of the replies to a post; for a reader, without those hidden by mutes and blocks. */
   replies(post: string, options: RepliesOptions & { fields: IdFields }): Promise<T.Page<undefined>>;
   replies(post: string, options?: RepliesOptions): Promise<T.Page<Body>>;
   async replies(post: string, options: RepliesOptions = {}): Promise<T.Page<any>> {
@@ -267,7 +267,7 @@ export class Tidewire<Body = unknown> {
     return walkList(({ cursor, ...part }) => this.reposts(post, { ...part, before: cursor, reader }), options);
   }
 
-  /** A page of the reposts of a post, for a reader: without those that mutes and blocks keep away. */
+  /** A page of the reposts of a post; for a reader, without those hidden by mutes and blocks. */
   async reposts(post: string, { limit, before, reader, ...options }: RepostsOptions = {}): Promise<T.RepostPage> {
     return this.#send('GET', path`/v1/posts/${post}/reposts`, options, { query: { limit, before, reader } });
   }
@@ -277,7 +277,7 @@ export class Tidewire<Body = unknown> {
     return this.#send('GET', path`/v1/users/${user}/feed/explain/${post}`, options);
   }
 
-  /** A reader's home feed that is kept up to date. Add listeners, then `start()` it. */
+  /** A reader's live home feed. Add listeners, then `start()` it. */
   watch(user: string, options: Omit<FeedOptions, 'user' | 'server' | 'token'> = {}): Feed<Body> {
     const { fetch } = this.#options;
     return new Feed<Body>({ fetch, ...options, user, server: this.#http.servers, token: this.#options.token });
@@ -302,7 +302,7 @@ export class Tidewire<Body = unknown> {
     return this.#list(path`/v1/users/${user}/mutes`, options);
   }
 
-  /** Mutes, ends following both ways, and forbids it from now on. */
+  /** Mutes, removes the follows in both directions, and forbids new ones. */
   async block(user: string, source: string, options: WriteOptions = {}): Promise<T.Put> {
     return this.#send('PUT', path`/v1/users/${user}/blocks/${source}`, options);
   }
@@ -328,7 +328,7 @@ export class Tidewire<Body = unknown> {
     return this.#send('PATCH', path`/v1/users/${user}/rules`, options, { body: change });
   }
 
-  /** How far a reader has read, and how many entries are unread. */
+  /** The read marker of a reader, and the number of unread entries. */
   async marker(user: string, options: ReadOptions = {}): Promise<T.Marker> {
     return this.#send('GET', path`/v1/users/${user}/marker`, options);
   }
@@ -349,7 +349,7 @@ export class Tidewire<Body = unknown> {
     return this.#list(path`/v1/users/${user}/lists`, options);
   }
 
-  /** Adds a source to a list, which is there from its first member on. */
+  /** Adds a source to a list, which the first member creates. */
   async addMember(user: string, list: string, source: string, options: WriteOptions = {}): Promise<T.Put> {
     return this.#send('PUT', path`/v1/users/${user}/lists/${list}/members/${source}`, options);
   }
@@ -387,16 +387,16 @@ export class Tidewire<Body = unknown> {
   // Changes
 
   /**
-   * All that the server accepts, in order, at least once, from any place on. It stays connected, goes on after a lost
-   * connection or a restart where it was, and ends with `break` or by its signal:
+   * All changes that the server accepts, in order, at least once, from any place on. It stays connected, resumes after a lost
+   * connection or a restart, and ends with `break` or by its signal:
    *
    *     for await (const change of tidewire.changes({ after: await stored(), types: ['published', 'deleted'] })) {
    *       if (change.type !== 'reached') await handle(change);
    *       await store(change.place);
    *     }
    *
-   * A place may be stored once what came up to it is processed. Fails with `gone` if the server does not have what comes
-   * next any more, and with any other refusal that will not pass by itself. Needs a server key.
+   * Store a place after you have processed everything up to it. Fails with `gone` if the server no longer has the next
+   * event, and with any other permanent refusal. Needs a server key.
    */
   changes<Type extends ChangeType = ChangeType>(options: ChangesOptions<Type> = {}): Walk<ChangeOf<Body, Type>> {
     return readChanges<Body, Type>(this.#http, options);
@@ -408,8 +408,8 @@ export class Tidewire<Body = unknown> {
   }
 
   /**
-   * Registers a consumer that has processed all changes up to `sequence`, by default up to the present end, or moves it there. The
-   * server then keeps those after it, up to its `--changes-retention-bytes`.
+   * Registers a consumer that has processed all changes up to `sequence`, by default up to the current end, or moves it there. The
+   * server then retains later changes, up to its `--changes-retention-bytes`.
    */
   async setChangeConsumer(
     name: string,
@@ -419,7 +419,7 @@ export class Tidewire<Body = unknown> {
     return this.#send('PUT', path`/v1/changes/consumers/${name}`, options, { body: position });
   }
 
-  /** Removes a consumer, for whom changes are kept no longer. */
+  /** Removes a consumer. The server no longer retains changes for it. */
   async removeChangeConsumer(name: string, options: RequestOptions = {}): Promise<void> {
     await this.#send('DELETE', path`/v1/changes/consumers/${name}`, options);
   }
@@ -431,7 +431,7 @@ export class Tidewire<Body = unknown> {
     return this.#send('GET', path`/v1/users/${id}`, options);
   }
 
-  /** Erases a user for good. False: it is under way; ask again until it is done. */
+  /** Erases a user permanently. False: it is in progress; repeat the call until it is complete. */
   async eraseUser(id: string, options: RequestOptions = {}): Promise<boolean> {
     return (await this.#send<T.Erasure | undefined>('DELETE', path`/v1/users/${id}`, options)) === undefined;
   }
@@ -442,30 +442,30 @@ export class Tidewire<Body = unknown> {
     return this.#send('POST', path`/v1/users/${user}/revoke`, options, { body: revoke, isRepeatable });
   }
 
-  /** All that is stored about a user, in memory. Needs a server key. Give a user with many posts or followers a longer `timeoutMs`. */
+  /** All stored data of a user, in memory. Needs a server key. Set a longer `timeoutMs` for a user with many posts or followers. */
   async userData(user: string, options: RequestOptions = {}): Promise<T.UserData> {
     return this.#send('GET', path`/v1/users/${user}/data`, options);
   }
 
-  /** Compares a reader's inbox with one that is newly built. */
+  /** Compares a reader's inbox with a newly built one. */
   async verifyFeed(user: string, options: RequestOptions = {}): Promise<T.Verdict> {
     return this.#send('POST', path`/v1/users/${user}/feed/verify`, options);
   }
 
-  /** Replaces a reader's inbox by one that is newly built. */
+  /** Replaces a reader's inbox with a newly built one. */
   async rebuildFeed(user: string, options: RequestOptions = {}): Promise<T.Verdict> {
     return this.#send('POST', path`/v1/users/${user}/feed/rebuild`, options);
   }
 
-  /** Figures of the server, or of a node of its cluster. `inboxes: 'count'`: those of inboxes too, which examines all of them. */
+  /** Statistics of the server, or of a node of its cluster. `inboxes: 'count'` also counts inboxes, which takes a walk over them. */
   async stats(options: RequestOptions & { inboxes?: 'count'; node?: string } = {}): Promise<T.Stats> {
     const { inboxes, node, ...rest } = options;
     return this.#send('GET', '/v1/stats', rest, { query: { inboxes, node } });
   }
 
   /**
-   * The figures of the last hour, a sample for every 5 s, or of the last day, a sample for every two minutes, in columns of
-   * equal length. With `since`, the `next` of the answer before, only newer samples; if they are a `reset`, forget the
+   * Samples of statistics, every 5 s of the last hour, or every two minutes of the last day, in columns of
+   * equal length. With `since`, the `next` of the previous response, only newer samples; if these have `reset`, discard the
    * earlier ones.
    */
   async statsHistory(
@@ -476,21 +476,21 @@ export class Tidewire<Body = unknown> {
   }
 
   /**
-   * Sources by the beginning of their ids: the one that is equal, then awake ones, then those with most
-   * followers. All ids are examined, for at most 100 ms; `complete` says whether that was enough.
+   * Sources by the beginning of their ids: an exact match first, then awake ones, then those with most
+   * followers. The server examines all ids, for at most 100 ms; `complete` is false if that was not enough.
    */
   async findSources(
     options: RequestOptions & {
-      /** Without it, some readers who are awake. */ prefix?: string;
+      /** Without it, some awake readers. */ prefix?: string;
       kind?: 'user' | 'tag' | 'topic';
-      /** 20, at most 50. */ limit?: number;
+      /** Up to 50 [default: 20]. */ limit?: number;
     } = {},
   ): Promise<T.FoundSources> {
     const { prefix, kind, limit, ...rest } = options;
     return this.#send('GET', '/v1/sources', rest, { query: { prefix, kind, limit } });
   }
 
-  /** All users by ascending id, or those whose ids begin with `prefix`. Who comes while they are read may be missing. */
+  /** All users by ascending id, or those whose ids begin with `prefix`. A user who appears meanwhile may be missing. */
   iterUsers(options: WalkOptions & { prefix?: string } = {}): Walk<T.FoundSource> {
     return walkList((part) => this.listUsers(part), options);
   }
@@ -501,18 +501,18 @@ export class Tidewire<Body = unknown> {
     return this.#list('/v1/users', rest, { prefix });
   }
 
-  /** How a post reached its readers, times in microseconds, and who reposted it. Null is what is not known, or not yet. */
+  /** The fan-out of a post, with times in microseconds, and its reposts. Unknown values are null. */
   async fanout(post: string, options: RequestOptions = {}): Promise<T.PostFanout> {
     return this.#send('GET', path`/v1/posts/${post}/fanout`, options);
   }
 
-  /** The last slow (`--slow-log` of the server) and refused requests, and how often each key was used. */
+  /** The last slow (`--slow-log` of the server) and refused requests, and the use of each key. */
   async operations(options: RequestOptions & { node?: string } = {}): Promise<T.Operations> {
     const { node, ...rest } = options;
     return this.#send('GET', '/v1/operations', rest, { query: { node } });
   }
 
-  /** The nodes of the cluster. Refused with `no_cluster` by a server that is in none. */
+  /** The nodes of the cluster. A server without a cluster refuses it with `no_cluster`. */
   async cluster(
     options: RequestOptions & {
       digest?: boolean;
@@ -528,10 +528,10 @@ export class Tidewire<Body = unknown> {
     return this.#send('POST', '/v1/snapshots', options, { isRepeatable: false });
   }
 
-  /** Whether the server is ready for reads. */
+  /** True if the server is ready for reads. */
   async isReady(
     options: RequestOptions & {
-      /** Whether it also accepts writes, which a server with a full disk does not. */ writes?: boolean;
+      /** Also requires that it accepts writes, which it refuses while the disk is full. */ writes?: boolean;
     } = {},
   ): Promise<boolean> {
     const { writes, ...rest } = options;
@@ -544,7 +544,7 @@ export class Tidewire<Body = unknown> {
     }
   }
 
-  /** The metrics of the server, as Prometheus reads them. */
+  /** The metrics of the server, in the format of Prometheus. */
   async metrics(options: RequestOptions = {}): Promise<string> {
     const request: Request = { method: 'GET', path: '/metrics', isRepeatable: true, options };
     return (await this.#http.send(request, (response) => response.text())).value;

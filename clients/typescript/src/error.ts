@@ -1,39 +1,39 @@
 import type { Problem, ProblemCode } from './types.js';
 
 /**
- * What went wrong: a code of a refusal, which is stable, or one of the client's own:
- * - `no_answer`: nobody answered, or the connection broke. What was asked for may have been done;
- * - `timeout`: no answer in time, likewise;
- * - `unexpected_answer`: an answer that is none of Tidewire, as of a proxy;
- * - `partial`: a page of an iteration lacks what could not be read in time, also when it was read again.
+ * The code of an error: that of a refusal, which is stable, or one of the client's own:
+ * - `no_answer`: no server responded, or the connection broke. The request may have been executed;
+ * - `timeout`: no response in time; the request may have been executed;
+ * - `unexpected_answer`: a response that is not from Tidewire, for example of a proxy;
+ * - `partial`: a page of an iteration lacks sources that could not be read in time, even after retries.
  */
 export type ErrorCode = ProblemCode | 'no_answer' | 'timeout' | 'unexpected_answer' | 'partial' | (string & {});
 
-/** What the client says itself, without a refusal of the server. */
+/** The codes of the client itself, without a refusal of the server. */
 const OWN = ['no_answer', 'timeout', 'unexpected_answer', 'partial'];
-/** Of a node that was not reached by its proxy, and others that pass by themselves. */
+/** The statuses of temporary errors, including those of a proxy that does not reach its node. */
 const TEMPORARY = [0, 408, 429, 502, 503, 504];
-/** The connection was not made, so that nothing was sent. */
+/** The connection failed, so nothing was sent. */
 const NOT_SENT = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT'];
 
-/** A request that was refused, or was not answered. */
+/** A refused request, or one without a response. */
 export class TidewireError extends Error {
   override readonly name = 'TidewireError';
-  /** Stable: branch on this. */
+  /** A stable code on which programs branch. */
   readonly code: ErrorCode;
-  /** The HTTP status; 0: there was no answer. */
+  /** The HTTP status; 0 without a response. */
   readonly status: number;
-  /** The field, path part or parameter at fault. */
+  /** The invalid field, path part or parameter. */
   readonly field?: string;
-  /** Seconds after which the same may succeed. */
+  /** Seconds after which a retry may succeed. */
   readonly retryAfter?: number;
-  /** The id by which the server's log has the request: `X-Request-Id` of the answer, if it had one. */
+  /** The id of the request in the server's log: `X-Request-Id` of the response, if it had one. */
   readonly requestId?: string;
-  /** Of `gone`: the first sequence that is possible. */
+  /** With `gone`: the smallest possible sequence. */
   readonly oldest?: number;
-  /** Of `sequence_in_future`: the last sequence that is possible. */
+  /** With `sequence_in_future`: the largest possible sequence. */
   readonly newest?: number;
-  /** Of many follows: each that cannot be made, by its index in the request. */
+  /** Of many follows: each edge that cannot be added, by its index in the request. */
   readonly errors?: Problem['errors'];
 
   constructor(
@@ -53,15 +53,15 @@ export class TidewireError extends Error {
     this.errors = problem.errors;
   }
 
-  /** Whether the request may have been done all the same. */
+  /** True if the request may have been executed nevertheless. */
   get outcomeUnknown(): boolean {
     if (this.status === 0) return !this.#isNotSent;
     if (this.code !== 'unexpected_answer') return this.code === 'outcome_unknown';
-    // A proxy has answered: it does not know what the server behind it has done.
+    // A proxy has responded, which does not know the outcome at its server.
     return this.status < 300 || this.status === 408 || this.status >= 500;
   }
 
-  /** Whether the same request may succeed later. */
+  /** True if the same request may succeed later. */
   get isTemporary(): boolean {
     return TEMPORARY.includes(this.status) || this.code === 'partial';
   }

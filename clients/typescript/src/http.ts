@@ -7,62 +7,62 @@ import type { Problem } from './types.js';
 const TIMEOUT_MS = 30_000;
 const RETRIES = 4;
 const RETRY_WAIT_MAX_MS = 30_000;
-/** Timers that are to wait for longer end at once. */
+/** Longer timers would fire at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
-/** Of a wait that the server has named, added by chance: who was refused together does not come back together. */
+/** The random share added to a wait of the server, so that clients refused together do not retry together. */
 const JITTER = 0.25;
-/** The form of a JSON Web Token: what users have. A server key is none. */
+/** The form of a JSON Web Token, which users have. A server key has another form. */
 const USER_TOKEN = /^[\w-]+\.[\w-]+\.[\w-]+$/;
-/** The node answers, but another one is the better choice. Each has its own beginning of the stream of changes. */
+/** The node responds, but another one is the better choice. Each retains its own part of the stream of changes. */
 const ASK_ANOTHER = [
   ...['recovering', 'joining', 'leaving', 'shutting_down', 'gone'],
   ...['log_unavailable', 'sequencer_unavailable', 'owner_unavailable', 'not_applied_yet'],
 ];
-/** Of a proxy, whose server does not answer. */
+/** The statuses of a proxy whose server does not respond. */
 const PROXY_STATUS = [502, 503, 504];
-/** Of a proxy that did not pass it on. */
+/** The statuses of a proxy that did not forward the request. */
 const NOT_PASSED_ON = [408, 429];
 
-/** What is asked for. */
+/** A request. */
 export interface Request {
   method: 'GET' | 'PUT' | 'POST' | 'PATCH' | 'DELETE';
   path: string;
   query?: Record<string, string | number | boolean | undefined>;
   headers?: Record<string, string>;
   body?: unknown;
-  /** Whether it may be sent again when it may have been done already. */
+  /** True if it is idempotent, so that it may be sent again after an unknown outcome. */
   isRepeatable: boolean;
   options: RequestOptions;
 }
 
-/** An answer whose status is 2xx, with what its reader made of it. */
+/** A response with status 2xx, and the value that its reader returned. */
 export interface Answer<T> {
   requestId: string | null;
   value: T;
 }
 
-/** Makes something of a good answer. */
+/** Decodes a good response. */
 type Reader<T> = (response: Response, canceller: AbortController) => Promise<T>;
 
 /** The path of these parts, each of them encoded. */
 export function path(strings: TemplateStringsArray, ...parts: string[]): string {
   parts.forEach((part) => {
-    // Without types, `undefined` would be a user of this name, and a number an id that was rounded.
+    // Without types, `undefined` would be a user of this name, and a number a rounded id.
     if (typeof part !== 'string')
       throw new TypeError(`an id or a name is a string, not ${part === null ? part : typeof part}`);
-    // URLs are resolved: these would ask for something else.
+    // URLs are resolved, so these would name another path.
     if (['', '.', '..'].includes(part)) throw new TypeError(`${JSON.stringify(part)} cannot be part of a path`);
   });
   return String.raw({ raw: strings }, ...parts.map((part) => encodeURIComponent(part)));
 }
 
-/** Sends requests, again where that is safe, to whichever server answers, with a token that is good. */
+/** Sends requests with a valid token to a server that responds, and retries if that is safe. */
 export class Http {
-  /** The highest `Tidewire-Sequence` of all answers. */
+  /** The highest `Tidewire-Sequence` of all responses. */
   sequence = 0;
 
   readonly #options: ClientOptions;
-  /** The one in use comes first. */
+  /** The server in use comes first. */
   readonly #servers: string[];
   #token: string | null = null;
   #asked: Promise<string> | null = null;
@@ -73,12 +73,12 @@ export class Http {
     this.#servers = [...new Set(servers.map((server) => server.replace(/\/+$/, '')))];
   }
 
-  /** All servers; the one in use comes first. */
+  /** All servers; the server in use comes first. */
   get servers(): string[] {
     return [...this.#servers];
   }
 
-  /** How often a request with these options is tried again. */
+  /** The number of retries of a request with these options. */
   retries(options: RequestOptions): number {
     return options.retries ?? this.#options.retries ?? RETRIES;
   }
@@ -88,13 +88,13 @@ export class Http {
     return this.#options.retryWaitMaxMs ?? RETRY_WAIT_MAX_MS;
   }
 
-  /** Whether the server chooses the ids of posts that are published with the token of this client. */
+  /** True if the server chooses the ids of posts that are published with the token of this client. */
   async doesServerChooseIds(signal?: AbortSignal): Promise<boolean> {
     if (this.#options.tokenPostIds === 'user') return false;
     return USER_TOKEN.test((await this.#goodToken(signal))?.trim() ?? '');
   }
 
-  /** Sends a request. Its answer is JSON, or nothing. */
+  /** Sends a request. Its response is JSON, or empty. */
   async json<T>(request: Request): Promise<Answer<T>> {
     return this.send(request, async (response) => {
       const text = await response.text();
@@ -103,14 +103,14 @@ export class Http {
   }
 
   /**
-   * Sends a request. `read` takes a good answer within the time of the try. What it returns may go on with the answer: then
-   * the canceller ends that.
+   * Sends a request. `read` decodes a good response within the time of the try. If its value continues to read the response,
+   * the canceller ends it.
    */
   async send<T>(request: Request, read: Reader<T>): Promise<Answer<T>> {
     const { signal } = request.options;
     const retries = this.retries(request.options);
     let isRenewed = false;
-    /** The servers that do not have what is asked for any more, and never will again. */
+    /** The servers that permanently lack the requested changes. */
     const gone = new Set<string>();
     let other: TidewireError | undefined;
     for (let tries = 0, unanswered = 0; ;) {
@@ -130,9 +130,9 @@ export class Http {
         if (isForAnother) this.#leave(server);
         if (error.code === 'gone') gone.add(server);
         else other = error;
-        // Another server may answer at once.
+        // Another server may respond at once.
         if (isForAnother && (isRefused || mayRepeat(error, request)) && ++unanswered < this.#servers.length) continue;
-        // As long as one of them may have it, it is not gone.
+        // The changes are not gone while one server may have them.
         const failure = gone.size < this.#servers.length ? (other ?? error) : error;
         if (!mayRepeat(failure, request) || tries >= retries) throw failure;
         await this.#waitBefore(tries++, failure, signal);
@@ -142,7 +142,7 @@ export class Http {
 
   async #try<T>(server: string, token: string | null, request: Request, read: Reader<T>): Promise<Answer<T>> {
     const { signal, timeoutMs = this.#options.timeoutMs ?? TIMEOUT_MS } = request.options;
-    // What cannot be sent at all is a mistake of the caller, and not tried again.
+    // A request that cannot be sent is a mistake of the caller, and is not retried.
     const [target, sent] = [url(server, request), init(request, token)];
     const canceller = new AbortController();
     const cancel = () => canceller.abort(signal!.reason);
@@ -160,7 +160,7 @@ export class Http {
     } catch (error) {
       if (error instanceof TidewireError) throw error;
       if (signal?.aborted) throw signal.reason;
-      if (error instanceof SyntaxError) throw unexpected(200, 'OK, but no JSON', { cause: error, requestId });
+      if (error instanceof SyntaxError) throw unexpected(200, 'OK, but not JSON', { cause: error, requestId });
       throw isLate ? late(timeoutMs, error) : unanswered(server, error);
     } finally {
       clearTimeout(timer);
@@ -168,7 +168,7 @@ export class Http {
     }
   }
 
-  /** Waits as long as the server says, or ever longer. Fails with the error if the server says too long. */
+  /** Waits for the time that the server requests, or with backoff. Fails with the error if the requested time is too long. */
   async #waitBefore(nth: number, error: TidewireError, signal?: AbortSignal): Promise<void> {
     const named = (error.retryAfter ?? 0) * 1000;
     if (named > this.retryWaitMaxMs) throw error;
@@ -182,23 +182,23 @@ export class Http {
     if (typeof token !== 'function') return token || null;
     if (this.#token !== null) return this.#token;
     if (!this.#asked) {
-      // It has its own time: one that never answers is not waited for by later requests.
+      // It has its own time limit, so that later requests do not wait for a call that never returns.
       const asked = within(timeoutMs, Promise.resolve().then(token)).then((fresh) => (this.#token = fresh));
       this.#asked = asked.finally(() => (this.#asked = null));
-      // Whoever waits for it may have been ended by a signal.
+      // A signal may have ended the requests that wait for it.
       this.#asked.catch(() => {});
     }
     return within(timeoutMs, this.#asked, signal);
   }
 
-  /** Forgets a token that the server has refused. False: there is nobody to ask for another one. */
+  /** Drops a token that the server has refused. False: there is no function that returns another one. */
   #dropToken(used: string | null): boolean {
     if (typeof this.#options.token !== 'function') return false;
     if (this.#token === used) this.#token = null;
     return true;
   }
 
-  /** Uses the next server from now on, if it is still this one that is used. */
+  /** Uses the next server from now on, if this one is still in use. */
   #leave(server: string): void {
     if (this.#servers[0] === server) this.#servers.push(this.#servers.shift()!);
   }
@@ -221,12 +221,12 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/** What is promised, unless it takes too long or is not wanted any more. */
+/** The value of a promise, unless it takes too long or the signal aborts. */
 async function within<T>(ms: number, promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   const done = new AbortController();
   const end = () => done.abort(signal!.reason);
   signal?.addEventListener('abort', end, { once: true });
-  // Nobody looks at what loses the race.
+  // The loser of the race is ignored.
   const tooLate = pause(ms, done.signal).then(() => Promise.reject(late(ms)));
   try {
     return await Promise.race([promise, tooLate]);
@@ -237,13 +237,13 @@ async function within<T>(ms: number, promise: Promise<T>, signal?: AbortSignal):
   }
 }
 
-/** Whether the same request may be sent again after this. */
+/** True if the same request may be sent again after this error. */
 export function mayRepeat(error: TidewireError, { isRepeatable }: Pick<Request, 'isRepeatable'>): boolean {
   if (error.status === 0) return isRepeatable || !error.outcomeUnknown;
   if (error.code === 'unexpected_answer') {
     return isRepeatable && (isOfProxy(error) || NOT_PASSED_ON.includes(error.status));
   }
-  // Without the header, waiting does not help. With it, nothing was done, apart from this one code.
+  // Without the header, waiting does not help. With it, nothing was done, except with this one code.
   const isTemporary = error.retryAfter !== undefined && [408, 429, 503].includes(error.status);
   return isTemporary && (isRepeatable || error.code !== 'outcome_unknown');
 }
@@ -259,8 +259,8 @@ function url(server: string, { path, query = {} }: Request): string {
 }
 
 function init({ method, headers, body }: Request, token: string | null): RequestInit {
-  // No error names it.
-  if (token && !/^[\x20-\x7e]+$/.test(token.trim())) throw new TypeError('the token has what no header can have');
+  // The error must not contain the token.
+  if (token && !/^[\x20-\x7e]+$/.test(token.trim())) throw new TypeError('the token has invalid characters');
   return {
     method,
     headers: {
@@ -288,7 +288,7 @@ function unexpected(
   of: { cause?: unknown; requestId: string | null },
   retryAfter?: number,
 ): TidewireError {
-  const detail = `the answer is ${status} ${words}`;
+  const detail = `the response is ${status} ${words}`;
   return new TidewireError({ code: 'unexpected_answer', detail, status, retry_after: retryAfter }, of);
 }
 
@@ -297,7 +297,7 @@ function late(ms: number, cause?: unknown): TidewireError {
 }
 
 function unanswered(server: string, cause: unknown): TidewireError {
-  // Of a page of another origin that the server refuses, browsers say no more than that the request failed.
+  // If the server refuses a page of another origin, browsers report only that the request failed.
   // Node has the reason, such as "connect ECONNREFUSED 127.0.0.1:8080", in the cause of the cause.
   const { message, code } = ((cause as Error | undefined)?.cause ?? {}) as { message?: string; code?: string };
   const reason = message || code;

@@ -1,8 +1,8 @@
 /**
- * Client of Tidewire, the feed engine.
+ * Client of Tidewire, a feed engine.
  *
- * `Tidewire` has a method for each request of the server. `Feed` is a reader's home feed that is kept up to date; `Timeline`
- * is what it is built of. `/tidewire.js` of a server has these two, for pages without any tool.
+ * `Tidewire` has a method for each request of the server. `Feed` is a reader's live home feed; `Timeline`
+ * is its state. `/tidewire.js` of a server has these two, for pages without build tools.
  */
 export { Tidewire, type BatchResult, type FeedResult, type NewFollow, type Unfollow } from './client.js';
 export type { ChangeOf, ChangeType } from './changes.js';

@@ -1,4 +1,4 @@
-/** What is taken as one object, and how it is named where it is something else. */
+/** The shape of an object, and its description for errors. */
 export interface Shape<R> {
   needed: readonly (keyof R & string)[];
   words: string;
@@ -18,7 +18,7 @@ export function rows<R extends object>(name: string, values: Iterable<R>, shape:
   return iterated(name, values, shape.words).map((each, nth) => row(`${name}[${nth}]`, each, shape));
 }
 
-/** Texts. One text is iterable, too, and its characters are never meant. */
+/** Checks an iterable of strings. Refuses a single string, because its characters are never intended. */
 export function texts(name: string, values: Iterable<string>): string[] {
   const found = iterated(name, values, 'string');
   found.forEach((each, nth) => {

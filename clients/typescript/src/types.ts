@@ -83,7 +83,7 @@ export type ProblemCode =
   | 'unsupported_media_type'
   | 'upgrade_required';
 
-/** Nothing has happened. */
+/** A heartbeat: nothing happened. */
 export interface BeatMessage {
   seq: number;
   type: 'beat';
@@ -159,13 +159,13 @@ export interface Cluster {
 /** The name of a consumer of changes. */
 export type ConsumerName = string;
 
-/** How many replies and reposts a post has, hidden ones not counted. */
+/** The numbers of replies and reposts of a post, without hidden ones. */
 export interface Counts {
   replies: number;
   reposts: number;
 }
 
-/** Opaque: pass on as it came. It stays good across restarts, and when what it points at is gone. */
+/** Opaque: send it back unchanged. It stays valid across restarts, and after its entry is deleted. */
 export type Cursor = string;
 
 export interface DeletedChange {
@@ -261,20 +261,20 @@ export interface Explanation {
   shown: boolean;
 }
 
-/** The id of a post in another system: a UUID, a ULID, a URN. The id of the post is computed from it: the first 8 bytes of its SHA-256, the highest first, modulo 7 × 10^18. */
+/** The id of a post in another system, such as a UUID, a ULID or a URN. The id of the post is the first 8 bytes of its SHA-256, big-endian, modulo 7 × 10^18. */
 export type ExternalId = string;
 
 export interface FeedOfUser<Body = unknown> {
-  /** What came in since is not known any more: this is the newest page, and the feed has to be read again. */
+  /** The server no longer knows the entries since then: this is the newest page. Read the feed again. */
   gap?: boolean;
   items: Item<Body>[];
-  /** For `after`: stands for all that had come into the feed. Null where nothing has. */
+  /** For `after`: stands for everything that has entered the feed. Null if the feed is empty. */
   newest: Cursor | null;
-  /** Where what follows begins; null where nothing does. */
+  /** The cursor of the next page; null on the last page. */
   next: Cursor | null;
-  /** What could not be read in time, and is passed over here: it is there on a later read. The user of the feed stands for posts whose sources are not known then. */
+  /** Sources that could not be read in time. Their entries are missing here, and appear on a later read. The user of the feed stands for unknown sources. */
   partial: SourceId[];
-  /** Sources that are not named in `partial`, beside those that are. */
+  /** The number of further sources that `partial` does not name. */
   partial_more?: number;
   /** Entries that the rule `per_source_max` left out. */
   passed_over?: number;
@@ -294,9 +294,9 @@ export interface FeedsRequest {
 }
 
 export interface FollowOptions {
-  /** So many earlier posts come with it; without this all do. */
+  /** Number of earlier posts that the follow brings. Default: all. */
   backfill?: number;
-  /** Followed virtually: shown nowhere. */
+  /** A hidden follow: in no list and no count. */
   hidden?: boolean;
 }
 
@@ -310,7 +310,7 @@ export interface Followed {
 export interface FollowedChange {
   follows: {
     follower: SourceId;
-    /** Followed virtually: shown nowhere. */
+    /** A hidden follow: in no list and no count. */
     hidden?: boolean;
     since: Time;
     source: SourceId;
@@ -322,7 +322,7 @@ export interface FollowedChange {
 export interface FollowsChange {
   follows: {
     follower: SourceId;
-    /** Followed virtually: shown nowhere. */
+    /** A hidden follow: in no list and no count. */
     hidden?: boolean;
     since: Time;
     source: SourceId;
@@ -337,10 +337,10 @@ export interface FollowsChange {
 
 export interface FollowsRequest {
   follows?: {
-    /** So many earlier posts come with it; without this all do. */
+    /** Number of earlier posts that the follow brings. Default: all. */
     backfill?: number;
     follower: SourceId;
-    /** Followed virtually: shown nowhere. */
+    /** A hidden follow: in no list and no count. */
     hidden?: boolean;
     source: SourceId;
   }[];
@@ -368,9 +368,9 @@ export interface FoundSources {
   node: string | null;
 }
 
-/** The first one: exactly what was missed follows if `recovered`; else the feed is to be read again. */
+/** The first message. If `recovered`, exactly the missed messages follow; otherwise read the feed again. */
 export interface HelloMessage {
-  /** Only from a node of a cluster: read pages with `Tidewire-After` of this number from here on. */
+  /** Only from a node of a cluster: from now on, read pages with `Tidewire-After` and this number. */
   after_sequence?: number;
   epoch: string;
   marker: Cursor | null;
@@ -426,13 +426,13 @@ export interface History {
 export interface Item<Body = unknown> {
   cursor: Cursor;
   post: Post<Body>;
-  /** Who repeats the post, newest first. */
+  /** The reposts of the post, newest first. */
   reposts: {
     at: Time;
     post: PostId;
     user: SourceId;
   }[];
-  /** Followed sources that brought it. */
+  /** The followed sources that brought the entry. */
   via: SourceId[];
 }
 
@@ -453,7 +453,7 @@ export interface ListOfLists {
     members: number;
     name: ListName;
   }[];
-  /** Where what follows begins; null where nothing does. */
+  /** The cursor of the next page; null on the last page. */
   next: Cursor | null;
 }
 
@@ -483,12 +483,12 @@ export interface MarkedChange {
 }
 
 export interface Marker {
-  /** There may be more unread than is counted. */
+  /** There may be more unread entries than counted. */
   capped: boolean;
-  /** False if counting ended early: whether there is more unread, or any, is not known. */
+  /** False if counting ended early: more entries may be unread. */
   complete: boolean;
   cursor: Cursor | null;
-  /** Entries of others above the marker, or that came in after it was set, wherever they stand. */
+  /** Entries of others above the marker, or that arrived after it was set, at any place. */
   unread: number;
 }
 
@@ -589,16 +589,16 @@ export interface Operations {
 }
 
 export interface Page<Body = unknown> {
-  /** What came in since is not known any more: this is the newest page, and the feed has to be read again. */
+  /** The server no longer knows the entries since then: this is the newest page. Read the feed again. */
   gap?: boolean;
   items: Item<Body>[];
-  /** For `after`: stands for all that had come into the feed. Null where nothing has. */
+  /** For `after`: stands for everything that has entered the feed. Null if the feed is empty. */
   newest: Cursor | null;
-  /** Where what follows begins; null where nothing does. */
+  /** The cursor of the next page; null on the last page. */
   next: Cursor | null;
-  /** What could not be read in time, and is passed over here: it is there on a later read. The user of the feed stands for posts whose sources are not known then. */
+  /** Sources that could not be read in time. Their entries are missing here, and appear on a later read. The user of the feed stands for unknown sources. */
   partial: SourceId[];
-  /** Sources that are not named in `partial`, beside those that are. */
+  /** The number of further sources that `partial` does not name. */
   partial_more?: number;
   /** Entries that the rule `per_source_max` left out. */
   passed_over?: number;
@@ -606,7 +606,7 @@ export interface Page<Body = unknown> {
   unreadable?: PostId[];
 }
 
-/** With `fields=ids` it has no more than its ids, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With `fields=counts` it has `counts` in addition. */
+/** With `fields=ids`, only its ids, `author` and `published_at`; otherwise also `kind`, `body` and `hidden`. With `fields=counts`, also `counts`. */
 export interface Post<Body = unknown> {
   author: SourceId;
   /** Any JSON, at most 65536 bytes and 64 levels. */
@@ -614,7 +614,7 @@ export interface Post<Body = unknown> {
   counts?: Counts;
   edited_at?: Time;
   external_id?: ExternalId;
-  /** Kept out of every feed until it is shown again. */
+  /** In no feed until it is unhidden. */
   hidden?: boolean;
   id: PostId;
   kind?: Kind;
@@ -664,7 +664,7 @@ export interface PostFanout {
   state: 'queued' | 'delivering' | 'delivered' | 'pulled' | 'gone';
 }
 
-/** A whole number of 64 bits in decimal digits, without sign or leading zeros. */
+/** An unsigned 64-bit integer in decimal digits, without leading zeros. */
 export type PostId = string;
 
 export interface PostList<Body = unknown> {
@@ -699,26 +699,26 @@ export interface PostsRequest<Body = unknown> {
 }
 
 export interface Problem {
-  /** Stable: programs branch on this. */
+  /** A stable code on which programs branch. */
   code: string;
-  /** For people; may change. */
+  /** What failed and why, for people; may change. */
   detail: string;
-  /** Of follows: each that cannot be made, by its index in the request. */
+  /** Of follows: each edge that cannot be added, by its index in the request. */
   errors?: {
     code: string;
     detail: string;
     index: number;
   }[];
-  /** The field, path part or query parameter at fault. */
+  /** The invalid field, path part or query parameter. */
   field?: string;
-  /** Of `sequence_in_future`: the last sequence that is possible. */
+  /** With `sequence_in_future`: the largest possible sequence. */
   newest?: number;
-  /** Of `gone`: the first sequence that is possible. */
+  /** With `gone`: the smallest possible sequence. */
   oldest?: number;
-  /** In place of the header `Retry-After`, in `feeds` and `posts` only. */
+  /** In place of the header `Retry-After`, only in `feeds` and `posts`. */
   retry_after?: number;
   status: number;
-  /** The status in words. */
+  /** The status as text. */
   title: string;
   type: 'about:blank';
 }
@@ -740,7 +740,7 @@ export interface Put {
 }
 
 export interface ReachedMessage {
-  /** True in lines: this is not the last one. */
+  /** Only in lines: true if more messages follow. */
   more?: boolean;
   reader?: SourceId;
   sequence: number;
@@ -762,7 +762,7 @@ export interface RefusedPost {
   problem: Problem;
 }
 
-/** No entry of this post is in the feed. */
+/** The feed has no entry of this post. */
 export interface RemoveMessage {
   post: PostId;
   seq: number;
@@ -776,7 +776,7 @@ export interface RepostPage {
     post: PostId;
     user: SourceId;
   }[];
-  /** Where what follows begins; null where nothing does. */
+  /** The cursor of the next page; null on the last page. */
   next: Cursor | null;
 }
 
@@ -789,9 +789,9 @@ export interface Revoked {
   user: SourceId;
 }
 
-/** The processor time that the posts of a source take by either route, in microseconds an hour: estimated from the rates since the start of the server. */
+/** The processor time that the posts of a source take by push and by pull, in microseconds per hour, estimated from the rates since the start of the server. */
 export interface RouteCost {
-  /** On what its route depends. */
+  /** The reason for its route. */
   decided_by: 'setting' | 'followers' | 'cost';
   /** Pulling its posts for the pages of its followers. */
   pull_us_per_hour: number;
@@ -800,9 +800,9 @@ export interface RouteCost {
 }
 
 export interface Rules {
-  /** Posts that the reader misses while asleep are in the stream of changes. */
+  /** The stream of changes reports posts that the reader misses while asleep. */
   notify: boolean;
-  /** Entries of one author on a page. */
+  /** Maximum number of entries of one author on a page. */
   per_source_max: number | null;
   replies: 'followed' | 'all' | 'none';
   reposts: boolean;
@@ -817,9 +817,9 @@ export interface RulesChange {
 }
 
 export interface RulesPatch {
-  /** Posts that the reader misses while asleep are in the stream of changes. */
+  /** The stream of changes reports posts that the reader misses while asleep. */
   notify?: boolean;
-  /** Entries of one author on a page. */
+  /** Maximum number of entries of one author on a page. */
   per_source_max?: number | null;
   replies?: 'followed' | 'all' | 'none';
   reposts?: boolean;
@@ -833,7 +833,7 @@ export interface Snapshot {
   taken_at: Time;
 }
 
-/** A user, `tag:NAME`, `topic:NAME`, or `replies:POST` for the replies to a post, whose id or `ext:` and external id this is. */
+/** A user, `tag:NAME`, `topic:NAME`, or `replies:POST` for the replies to a post: `POST` is its id, or `ext:` and its external id. */
 export type SourceId = string;
 
 export interface SourceList {
@@ -841,11 +841,11 @@ export interface SourceList {
     id: SourceId;
     since: Time;
   }[];
-  /** Where what follows begins; null where nothing does. */
+  /** The cursor of the next page; null on the last page. */
   next: Cursor | null;
 }
 
-/** What stands below this cursor is to be read again; with null all of it. */
+/** Read the feed below this cursor again; with null, all of it. */
 export interface StaleMessage {
   below: Cursor | null;
   seq: number;
@@ -979,10 +979,10 @@ export interface Stats {
   writes_refused: 'disk_full' | 'out_of_files' | 'journal_failed' | 'sequencer_unavailable' | null;
 }
 
-/** The name of a tag, in any script. Answers have its form, `NFKC_Casefold`. */
+/** The name of a tag, in any script. Responses have its form `NFKC_Casefold`. */
 export type TagName = string;
 
-/** RFC 3339 with any offset, and at most nine digits of the second, of which those after the sixth are dropped. Answers are in UTC, with six digits and `Z`, so that their order as text is that of the times. */
+/** RFC 3339 with any offset, and at most nine decimal digits of a second; digits after the sixth are dropped. Responses have UTC, six digits and `Z`, so times sort as text. */
 export type Time = string;
 
 export interface TokensRevokedChange {
@@ -992,7 +992,7 @@ export interface TokensRevokedChange {
   user: SourceId;
 }
 
-/** The name of a topic, in any script. Answers have its form, `NFC`. */
+/** The name of a topic, in any script. Responses have its form `NFC`. */
 export type TopicName = string;
 
 export interface UnblockedChange {
@@ -1004,7 +1004,7 @@ export interface UnblockedChange {
 
 export interface UnfollowedChange {
   follower: SourceId;
-  /** What is in the feed stays there. */
+  /** The posts of the source stay in the feed. */
   keep?: boolean;
   sequence: number;
   source: SourceId;
@@ -1018,7 +1018,7 @@ export interface UnmutedChange {
   user: SourceId;
 }
 
-/** With `unread=true`: the number of unread entries, as of the marker. Its `seq` is that of the message before it. */
+/** With `unread=true`: the number of unread entries, as of the marker. Its `seq` is that of the previous message. */
 export interface UnreadMessage {
   capped: boolean;
   complete: boolean;
@@ -1027,7 +1027,7 @@ export interface UnreadMessage {
   unread: number;
 }
 
-/** The post reads like this now. */
+/** The post after an edit. */
 export interface UpdateMessage<Body = unknown> {
   post: Post<Body>;
   seq: number;

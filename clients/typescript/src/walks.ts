@@ -10,7 +10,7 @@ const PARTIAL_TRIES = 3;
 /** All entries of a feed or list, one by one. */
 export type Walk<Entry> = AsyncGenerator<Entry, void, undefined>;
 
-/** All entries, from page to page. What a page lacks for want of time is usually there when it is read again. */
+/** All entries, page by page. A partial page is usually complete when it is read again. */
 export async function* walkFeed<Body>(
   read: (options: PageOptions) => Promise<T.Page<Body>>,
   { pageSize: limit = PAGE_SIZE, takePartial = false, ...options }: FeedWalkOptions,
@@ -32,7 +32,7 @@ function partial({ partial }: T.Page<unknown>): TidewireError {
   return new TidewireError({ code: 'partial', detail, status: 200 });
 }
 
-/** All items, from part to part. */
+/** All items, part by part. */
 export async function* walkList<Item>(
   read: (options: ListOptions) => Promise<{ items: Item[]; next: string | null }>,
   { pageSize: limit = PAGE_SIZE, ...options }: WalkOptions,

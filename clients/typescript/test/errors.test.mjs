@@ -22,7 +22,7 @@ test('every error with an answer has its request id, also those of each of many'
   const text = JSON.stringify(problem);
   for (const [status, body, said] of [
     [422, text, '422 not_a_user: no (request abc-1)'],
-    [502, '<html>', /^the answer is 502 .*\(request abc-1\)$/],
+    [502, '<html>', /^the response is 502 .*\(request abc-1\)$/],
     [200, '<html>', /\(request abc-1\)$/],
   ]) {
     await assert.rejects(answered(status, body, headers).rules('ann'), { requestId: 'abc-1', message: said });
@@ -106,7 +106,7 @@ test('a page of another origin is told that the server may not allow it', async 
   globalThis.location = { origin: 'https://page.example', protocol: 'https:' };
   try {
     const tidewire = new Tidewire({ server: 'https://feeds.example', retries: 0, fetch });
-    const said = /it refuses pages of https:\/\/page\.example, since its --cors-origins does not name them/;
+    const said = /it refuses pages of https:\/\/page\.example, because its --cors-origins does not list them/;
     await assert.rejects(tidewire.rules('ann'), { code: 'no_answer', status: 0, message: said });
     const own = new Tidewire({ retries: 0, fetch });
     await assert.rejects(own.rules('ann'), ({ message }) => !message.includes('cors'));

@@ -288,7 +288,7 @@ fn a_program_with_build_paths_is_detected_for_any_home_directory() {
         fs::write(&program, content).unwrap();
         let check = ". scripts/release/lib.sh; names_no_folder_of_the_compilation \"$1\"";
         let expected = tells.map_or((Some(0), String::new()), |folder| {
-            (Some(1), format!("error: the program tells where it was compiled: {folder}\n"))
+            (Some(1), format!("error: the program reveals where it was compiled: {folder}\n"))
         });
         assert_eq!(bash(check, &[&program], &[("HOME", home)]), expected, "{content} with HOME={home}");
     }

@@ -98,15 +98,15 @@ test('a new token that is not taken either is the end', async () => {
   await settle();
   sockets[0].end(4001);
   await settle();
-  assert.deepEqual([feed.state, feed.error.message], ['stopped', 'the server asks for authentication']);
+  assert.deepEqual([feed.state, feed.error.message], ['stopped', 'the server requires authentication']);
   assert.deepEqual([token.mock.callCount(), sockets.length], [1, 1]);
 });
 
 test('a fixed token that has expired is the end, and the server says that it has', async () => {
   for (const [reason, code, message] of [
-    ['token_expired', 'token_expired', 'the server asks for authentication: token_expired'],
-    ['unauthenticated: no', 'unauthenticated', 'the server asks for authentication: unauthenticated: no'],
-    [undefined, 'unauthenticated', 'the server asks for authentication'],
+    ['token_expired', 'token_expired', 'the server requires authentication: token_expired'],
+    ['unauthenticated: no', 'unauthenticated', 'the server requires authentication: unauthenticated: no'],
+    [undefined, 'unauthenticated', 'the server requires authentication'],
   ]) {
     const feed = start({ token: 'abc' });
     sockets[0].greet();

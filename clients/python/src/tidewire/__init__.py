@@ -1,4 +1,4 @@
-"""The client of Tidewire, an engine of feeds: `Tidewire` for programs without asyncio, `AsyncTidewire` for those with it."""
+"""The client of Tidewire, a feed engine: `Tidewire` for programs without asyncio, `AsyncTidewire` for programs with it."""
 
 from ._async import AsyncFeed, AsyncLiveStream, AsyncTidewire
 from ._async_changes import AsyncChangeStream

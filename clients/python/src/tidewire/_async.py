@@ -51,7 +51,7 @@ _log = logging.getLogger("tidewire")
 
 
 def _with_self(make: Callable[..., Any], answers: object) -> inspect.Signature:
-    """Returns what `help` shows of a method."""
+    """Returns the signature of a method, for `help`."""
     signature = inspect.signature(make)
     self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     return signature.replace(parameters=[self, *signature.parameters.values()], return_annotation=answers)
@@ -76,7 +76,7 @@ def _iterator(make: Callable[P, Pages[T]]) -> Callable[Concatenate[AsyncTidewire
 
 
 class AsyncTidewire:
-    """A client of one server, or of the nodes of a cluster: as `Tidewire`, with `await`, `async with` and `async for`.
+    """A client of one server, or of the nodes of a cluster: like `Tidewire`, with `await`, `async with` and `async for`.
 
         async with AsyncTidewire("http://127.0.0.1:8080", token=KEY) as tidewire:
             await tidewire.publish("bob", {"text": "hello"})
@@ -121,7 +121,7 @@ class AsyncTidewire:
 
     @property
     def sequence(self) -> int:
-        """In a cluster: up to here all is applied that this client was told is done. Give it to `feed` as `after_sequence`."""
+        """In a cluster: the sequence up to which all completed writes of this client are applied. Pass it to `feed` as `after_sequence`."""
         return self._memory.sequence
 
     publish = _method(calls.publish)
@@ -206,15 +206,15 @@ class AsyncTidewire:
         follow: bool = True,
         page_size: int = 1000,
     ) -> AsyncChangeStream:
-        """As `Tidewire.changes`, with `async for`."""
+        """Like `Tidewire.changes`, with `async for`."""
         return self._streams.add(AsyncChangeStream(self, Position(after, types, consumer), follow, page_size))
 
     def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> AsyncLiveStream:
-        """As `Tidewire.live`, with `async for`."""
+        """Like `Tidewire.live`, with `async for`."""
         return self._streams.add(AsyncLiveStream(self, Numbering(user, epoch, seq, unread)))
 
     def watch(self, user: str, *, limit: int = 20, keep: int = 500, unread: bool = False) -> AsyncFeed:
-        """As `Tidewire.watch`, with `async for`."""
+        """Like `Tidewire.watch`, with `async for`."""
         return self._streams.add(AsyncFeed(self, user, Timeline(limit, keep), unread))
 
     def _reconnection(self) -> Reconnection:
@@ -250,7 +250,7 @@ class AsyncTidewire:
         if token is not None or self._ask is None:
             return token
         async with self._renewal:
-            # Another task may have asked meanwhile.
+            # Another task may have got one meanwhile.
             token = self._token
             if token is None:
                 asked = self._ask()
@@ -283,12 +283,12 @@ class AsyncLiveStream(AsyncStream[LiveMessage]):
 
     @property
     def position(self) -> tuple[str, int] | None:
-        """The `epoch` and `seq` by which another stream resumes after the last message that was returned."""
+        """The `epoch` and `seq` with which another stream resumes after the last returned message."""
         return self._numbering.position
 
     async def _begin(self) -> AsyncGenerator[LiveMessage, None]:
         client = self._client
-        # After a step that was cancelled, it is the same loss that goes on.
+        # After a cancelled step, the same loss continues.
         self._again = again = self._again or client._reconnection()
         while True:
             url, token, code = again.connecting(), await client._current_token(), None
@@ -311,7 +311,7 @@ class AsyncLiveStream(AsyncStream[LiveMessage]):
             except TidewireError:
                 self._again = None
                 raise
-            _log.info("the live feed is connected again in %.1f s: %s", step.pause, error)
+            _log.info("reconnecting the live feed in %.1f s: %s", step.pause, error)
             await client._before_next_try(step, token)
 
     async def _connect(self, stack: AsyncExitStack, url: str, token: str | None) -> ClientConnection:
@@ -329,7 +329,7 @@ class AsyncLiveStream(AsyncStream[LiveMessage]):
 
 
 class AsyncFeed(AsyncStream[list[Item]]):
-    """A reader's feed that is kept up to date. Each iteration returns its entries, newest first, when they have changed."""
+    """A reader's live feed. Each step returns its entries, newest first, after they have changed."""
 
     def __init__(self, client: AsyncTidewire, user: str, timeline: Timeline, unread: bool) -> None:
         super().__init__()
@@ -339,9 +339,9 @@ class AsyncFeed(AsyncStream[list[Item]]):
         self._stream = client.live(user, unread=unread)
         self._is_changed = self._is_unfinished = False
         self.marker: str | None = None
-        """Up to where the reader has read."""
+        """The read marker."""
         self.unread: UnreadMessage | None = None
-        """How many entries are unread, with `unread=True`. The feed is returned again when it has changed."""
+        """The number of unread entries, with `unread=True`. A change of it returns the feed again."""
 
     async def __aenter__(self) -> AsyncFeed:
         return self
@@ -353,7 +353,7 @@ class AsyncFeed(AsyncStream[list[Item]]):
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be older entries."""
+        """True if there may be older entries."""
         return self._timeline.has_more
 
     async def load_more(self) -> list[Item]:
@@ -373,7 +373,7 @@ class AsyncFeed(AsyncStream[list[Item]]):
                 message = await anext(self._stream, None)
                 if message is None:
                     return
-                # If reading pages fails or is cancelled, the next step begins with that.
+                # If reading pages fails or is cancelled, the next step starts with it.
                 self._is_unfinished = True
                 self._take(message)
             await self._read_pages()
@@ -408,5 +408,5 @@ class AsyncFeed(AsyncStream[list[Item]]):
         except TidewireError as error:
             if not error.is_temporary:
                 raise
-            _log.info("the page of %s is read again: %s", self._user, error)
+            _log.info("reading the page of %s again: %s", self._user, error)
             return None

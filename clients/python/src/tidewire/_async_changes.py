@@ -24,7 +24,7 @@ _log = logging.getLogger("tidewire")
 
 
 class AsyncChangeStream(AsyncStream[Change]):
-    """What the server accepted, in order."""
+    """The accepted changes, in order."""
 
     def __init__(self, client: AsyncTidewire, position: Position, follow: bool, page_size: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class AsyncChangeStream(AsyncStream[Change]):
 
     @property
     def place(self) -> str | None:
-        """The place of the last change that was returned: the `after` by which another stream continues."""
+        """The place of the last returned change: the `after` with which another stream continues."""
         return self._position.place
 
     @property
@@ -63,7 +63,7 @@ class AsyncChangeStream(AsyncStream[Change]):
                 await asyncio.sleep(pause)
 
     async def _part(self, part: Part) -> AsyncGenerator[Change, None]:
-        """One answer, which may be cut short. It is asked for as a call, until it begins."""
+        """One response, which may be cut short. Until it begins, it is retried like a call."""
         client = self._client
         exchange = client._exchange(part.call)
         while True:
@@ -87,7 +87,7 @@ class AsyncChangeStream(AsyncStream[Change]):
                 raise not_decoded(exchange.url, cause) from cause
             except httpx.TransportError as cause:
                 if is_open:
-                    _log.info("an answer with changes was cut short: %s", cause)
+                    _log.info("a response with changes was cut short: %s", cause)
                     return
                 step = exchange.failed(no_answer(exchange.url, cause))
             if not isinstance(step, Again):
@@ -96,7 +96,7 @@ class AsyncChangeStream(AsyncStream[Change]):
 
     async def _follow(self) -> AsyncGenerator[Change, None]:
         client = self._client
-        # After a step that was cancelled, it is the same loss that goes on.
+        # After a cancelled step, the same loss continues.
         self._again = again = self._again or client._reconnection()
         while True:
             url, token, reader = again.connecting(), await client._current_token(), EventReader()
@@ -123,5 +123,5 @@ class AsyncChangeStream(AsyncStream[Change]):
             except TidewireError:
                 self._again = None
                 raise
-            _log.info("the stream of changes is connected again in %.1f s: %s", step.pause, error)
+            _log.info("reconnecting the stream of changes in %.1f s: %s", step.pause, error)
             await client._before_next_try(step, token)

@@ -1,4 +1,4 @@
-"""Every request of the API: its parameters, and how its answer is read. `Tidewire` and `AsyncTidewire` have these as methods."""
+"""Every request of the API: its parameters, and how its response is decoded. `Tidewire` and `AsyncTidewire` have these as methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Fields: TypeAlias = Literal["ids", "counts", "ids,counts"]
 
 
 def new_post_id() -> str:
-    """Returns a random id for a post. The chance that any two of a billion meet is 3 %; the second is refused then, as a `Conflict`."""
+    """Returns a random id for a post. Among a billion ids, the chance of a collision is 3 %; the second post gets a `Conflict`."""
     return str(secrets.randbelow(2**64 - 1) + 1)
 
 
@@ -45,12 +45,12 @@ def publish(
 ) -> Call[m.Post]:
     """Publishes a post, and returns it.
 
-    Without an `id` of yours the client makes one, so that it may send the post again if it got no answer: it is published once. To
-    publish safely across a restart of your own program, give an `id` that you have stored, or as `external_id` the id that your database
-    has for the post: `ext:` and that id names it from then on. With a user's token the server chooses the id; then a post whose outcome is
-    not known is not sent again, but reported, unless the client has `token_post_ids="user"`.
+    Without an `id` of yours the client generates one, so that it can send the post again without a response: it is published once. To
+    publish safely across a restart of your own program, give an `id` that you have stored, or as `external_id` the id of the post in your
+    database: `ext:` and that id names it from then on. With a user's token the server chooses the id; then a post whose outcome is
+    unknown is reported and not sent again, unless the client has `token_post_ids="user"`.
 
-    `wait="delivered"` returns once the post has reached every inbox that it goes to.
+    `wait="delivered"` returns after the post is in the inbox of every active follower.
     """
     post = m.NewPost(author, body, id, published_at, tags, topic, repost_of, reply_to, kind, external_id)
     return _publish(post, wait)
@@ -98,10 +98,10 @@ def _identified(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def publish_many(posts: Iterable[m.NewPost | Row], *, wait: Wait | None = None) -> Call[list[m.PublishedPost | m.RefusedPost]]:
-    """Publishes up to 1,000 posts in one request, in their order; each is answered by itself, in the same order.
+    """Publishes up to 1,000 posts in one request, in their order, and returns a result for each, in the same order.
 
-    Each is a `NewPost`, or a dict with its fields. One without an `id` and an `external_id` gets an id, so that the request may be sent
-    again. A server key is needed.
+    Each is a `NewPost`, or a dict with its fields. A post without `id` and `external_id` gets an id, so that the request can be sent
+    again. Needs a server key.
     """
     fields = [_identified(_fields(post)) for post in rows("posts", posts, m.NewPost)]
 
@@ -123,20 +123,20 @@ def get_post(id: str, *, fields: Fields | None = None) -> Call[m.Post]:
 
 
 def get_posts(ids: Iterable[str], *, fields: Fields | None = None) -> Call[m.PostList]:
-    """Returns up to 100 posts, in the order of `ids`, and the ids that are unknown or deleted."""
+    """Returns up to 100 posts, in the order of `ids`, and the ids of unknown and deleted posts."""
     return Call("GET", path("posts"), as_model(m.PostList), {"ids": ",".join(texts("ids", ids)), **query(fields=fields)})
 
 
 def list_posts(*, after: str | None = None, limit: int | None = None) -> Call[m.PostsPage]:
-    """Returns a page of all posts by ascending id, hidden ones and reposts too: 100, at most 1,000. Continue with `after=page.next`.
+    """Returns a page of all posts by ascending id, including hidden posts and reposts: 100, at most 1,000. Continue with `after=page.next`.
 
-    To build an index of all posts, read all pages, then `changes(after=...)` from the smallest `sequence` of them. A server key is needed.
+    To build an index of all posts, read all pages, then `changes(after=...)` from the smallest `sequence` of them. Needs a server key.
     """
     return Call("GET", path("posts", "all"), as_model(m.PostsPage), query(after=after, limit=limit))
 
 
 class _Unset:
-    """Stands for a body that is not given, as None is one."""
+    """Marks an omitted argument, because None is a value."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -146,7 +146,7 @@ UNSET = _Unset()
 
 
 def edit_post(id: str, *, body: m.Json | _Unset = UNSET, hidden: bool | None = None, wait: Wait | None = None) -> Call[m.Post]:
-    """Replaces the body of a post, hides it from all feeds or shows it again, and returns it."""
+    """Replaces the body of a post, hides it from all feeds or unhides it, and returns it."""
     changes = given(hidden=hidden)
     if not isinstance(body, _Unset):
         changes["body"] = body
@@ -154,7 +154,7 @@ def edit_post(id: str, *, body: m.Json | _Unset = UNSET, hidden: bool | None = N
 
 
 def delete_post(id: str, *, wait: Wait | None = None) -> Call[None]:
-    """Deletes a post, and takes back a repost. Nothing happens if it is deleted already."""
+    """Deletes a post, or undoes a repost. Does nothing if it is deleted already."""
     return Call("DELETE", path("posts", id), as_nothing, query(wait=wait))
 
 
@@ -162,9 +162,9 @@ def delete_post(id: str, *, wait: Wait | None = None) -> Call[None]:
 
 
 def follow(user: str, source: str, *, hidden: bool = False, backfill: int | None = None, wait: Wait | None = None) -> Call[bool]:
-    """Makes `user` follow a user, `tag:NAME`, `topic:NAME` or `replies:POST`; returns whether that is new.
+    """Makes `user` follow a user, `tag:NAME`, `topic:NAME` or `replies:POST`. Returns true if the follow is new.
 
-    A `hidden` follow is in no list and no count. `backfill` limits how many earlier posts come with it.
+    A `hidden` follow is in no list and no count. `backfill` limits the number of earlier posts that it brings.
     """
     options = given(hidden=hidden or None, backfill=backfill)
     body = json_bytes(options) if options else None
@@ -172,7 +172,7 @@ def follow(user: str, source: str, *, hidden: bool = False, backfill: int | None
 
 
 def unfollow(user: str, source: str, *, keep: bool = False, wait: Wait | None = None) -> Call[None]:
-    """Ends a follow. With `keep` what is in the feed stays there."""
+    """Ends a follow. With `keep`, posts that it brought stay in the feed."""
     parameters = query(keep=keep or None, wait=wait)
     return Call("DELETE", path("users", user, "following", source), as_nothing, parameters)
 
@@ -183,7 +183,7 @@ def follow_many(
     unfollows: Iterable[Unfollow | Row] = (),
     wait: Wait | None = None,
 ) -> Call[m.Followed]:
-    """Adds up to 10,000 edges, then removes `unfollows`: all of the request is done, or nothing.
+    """Adds up to 10,000 edges, then removes `unfollows`. The request is atomic.
 
     Each is a `NewFollow`, or an `Unfollow`, or a dict with its fields.
     """
@@ -195,33 +195,33 @@ def follow_many(
 
 
 def get_user(user: str) -> Call[m.User]:
-    """Returns the counts of a source; raises `NotFound` if nobody has heard of it."""
+    """Returns the counts of a source; raises `NotFound` if it is unknown."""
     return Call("GET", path("users", user), as_model(m.User))
 
 
 def erase_user(user: str) -> Call[bool]:
-    """Erases a user permanently; returns whether that is complete. Until it is, ask again: the same call continues it."""
+    """Erases a user permanently. Returns true if the erasure is complete; until then, repeat the call."""
     return Call("DELETE", path("users", user), lambda answer: answer.status == 204)
 
 
 def following(user: str, *, limit: int | None = None, cursor: str | None = None, hidden: bool | None = None) -> Call[m.SourceList]:
-    """Returns whom a user follows, newest first. `hidden` shows the hidden follows, to operators."""
+    """Returns the sources that a user follows, newest first. `hidden` returns the hidden follows, for operators."""
     parameters = query(limit=limit, cursor=cursor, hidden=hidden)
     return Call("GET", path("users", user, "following"), as_model(m.SourceList), parameters)
 
 
 def followers(user: str, *, limit: int | None = None, cursor: str | None = None) -> Call[m.SourceList]:
-    """Returns who follows a source, newest first."""
+    """Returns the followers of a source, newest first."""
     return _sources(path("users", user, "followers"), limit, cursor)
 
 
 def iter_following(user: str, *, page_size: int = 100, hidden: bool | None = None) -> Pages[m.Source]:
-    """Iterates over all whom a user follows, newest first."""
+    """Iterates over all sources that a user follows, newest first."""
     return Pages(following(user, limit=page_size, hidden=hidden), lambda page: list(page.items), "cursor")
 
 
 def iter_followers(user: str, *, page_size: int = 100) -> Pages[m.Source]:
-    """Iterates over all who follow a source, newest first."""
+    """Iterates over all followers of a source, newest first."""
     return Pages(followers(user, limit=page_size), lambda page: list(page.items), "cursor")
 
 
@@ -243,9 +243,9 @@ def feed(
 ) -> Call[m.Page]:
     """Returns a page of a reader's feed, newest first.
 
-    `before` is the `next` of the page above. `after` is the `newest` of an earlier page: then what has come in since is returned, late
-    entries too; with `gap` on the page, read the feed again.
-    In a cluster, the answer waits until the log is applied up to `after_sequence`.
+    `before` is the `next` of the previous page. `after` is the `newest` of an earlier page: returns the entries that arrived since then,
+    including late ones; if the page has `gap`, read the feed again.
+    In a cluster, the response waits until the log is applied up to `after_sequence`.
     """
     return replace(_page(path("users", user, "feed"), limit, before, after, fields), after_sequence=after_sequence)
 
@@ -258,7 +258,7 @@ def posts_of(
     after: str | None = None,
     fields: Fields | None = None,
 ) -> Call[m.Page]:
-    """Returns a page of what a source has published, newest first."""
+    """Returns a page of the posts of a source, newest first."""
     return _page(path("users", source, "posts"), limit, before, after, fields)
 
 
@@ -271,12 +271,12 @@ def replies(
     after: str | None = None,
     fields: Fields | None = None,
 ) -> Call[m.Page]:
-    """Returns a page of the replies to a post, newest first; for a `reader` without those that mutes and blocks keep away."""
+    """Returns a page of the replies to a post, newest first; for a `reader`, without those hidden by mutes and blocks."""
     return _page(path("posts", post, "replies"), limit, before, after, fields, reader=reader)
 
 
 def reposts(post: str, *, reader: str | None = None, limit: int | None = None, before: str | None = None) -> Call[m.RepostPage]:
-    """Returns a page of the reposts of a post, newest first; for a `reader` without those that mutes and blocks keep away."""
+    """Returns a page of the reposts of a post, newest first; for a `reader`, without those hidden by mutes and blocks."""
     return Call("GET", path("posts", post, "reposts"), as_model(m.RepostPage), query(reader=reader, limit=limit, before=before))
 
 
@@ -296,13 +296,13 @@ def list_feed(
 def iter_feed(user: str, *, page_size: int = 50, fields: Fields | None = None, take_partial: bool = False) -> Pages[m.Item]:
     """Iterates over a reader's feed, from the newest entry down to the oldest.
 
-    A page that lacks what could not be read in time is read again, at most 3 times; then `PartialPage` is raised, unless `take_partial`.
+    Reads a page with sources that could not be read in time again, at most 3 times, and then raises `PartialPage`, unless `take_partial`.
     """
     return Pages(feed(user, limit=page_size, fields=fields), lambda page: list(page.items), "before", take_partial)
 
 
 def iter_posts_of(source: str, *, page_size: int = 50, fields: Fields | None = None, take_partial: bool = False) -> Pages[m.Item]:
-    """Iterates over what a source has published, newest first."""
+    """Iterates over the posts of a source, newest first."""
     return Pages(posts_of(source, limit=page_size, fields=fields), lambda page: list(page.items), "before", take_partial)
 
 
@@ -332,7 +332,7 @@ def _page(
 
 
 def feeds(users: Iterable[str], *, limit: int | None = None, fields: Fields | None = None) -> Call[list[m.FeedOfUser | m.RefusedFeed]]:
-    """Returns the newest pages of up to 100 readers in one request, in their order; each may be refused by itself."""
+    """Returns the newest page or the refusal of each of up to 100 readers in one request, in their order."""
 
     def read(answer: Answer) -> list[m.FeedOfUser | m.RefusedFeed]:
         return [
@@ -355,7 +355,7 @@ def verify_feed(user: str) -> Call[m.Verdict]:
 
 
 def rebuild_feed(user: str) -> Call[m.Verdict]:
-    """Replaces a reader's inbox by a newly built one."""
+    """Replaces a reader's inbox with a newly built one."""
     return Call("POST", path("users", user, "feed", "rebuild"), as_model(m.Verdict))
 
 
@@ -373,17 +373,17 @@ def iter_lists(user: str, *, page_size: int = 100) -> Pages[m.NamedList]:
 
 
 def delete_list(user: str, name: str, *, wait: Wait | None = None) -> Call[None]:
-    """Deletes a list. Nothing happens if there is none."""
+    """Deletes a list. Does nothing if it does not exist."""
     return Call("DELETE", path("users", user, "lists", name), as_nothing, query(wait=wait))
 
 
 def add_member(user: str, name: str, source: str, *, wait: Wait | None = None) -> Call[bool]:
-    """Adds a source to a list, which is made by that; returns whether it is new there."""
+    """Adds a source to a list, which the first member creates. Returns true if the source is new there."""
     return Call("PUT", path("users", user, "lists", name, "members", source), as_created, query(wait=wait))
 
 
 def remove_member(user: str, name: str, source: str, *, wait: Wait | None = None) -> Call[None]:
-    """Takes a source out of a list."""
+    """Removes a source from a list."""
     return Call("DELETE", path("users", user, "lists", name, "members", source), as_nothing, query(wait=wait))
 
 
@@ -401,42 +401,42 @@ def iter_members(user: str, name: str, *, page_size: int = 100) -> Pages[m.Sourc
 
 
 def mute(user: str, source: str, *, wait: Wait | None = None) -> Call[bool]:
-    """Hides all posts of a source from `user`; returns whether that is new."""
+    """Hides all posts of a source from `user`. Returns true if the mute is new."""
     return Call("PUT", path("users", user, "mutes", source), as_created, query(wait=wait))
 
 
 def unmute(user: str, source: str, *, wait: Wait | None = None) -> Call[None]:
-    """Lifts a mute."""
+    """Removes a mute."""
     return Call("DELETE", path("users", user, "mutes", source), as_nothing, query(wait=wait))
 
 
 def mutes(user: str, *, limit: int | None = None, cursor: str | None = None) -> Call[m.SourceList]:
-    """Returns whom a user has muted, newest first."""
+    """Returns the sources that a user has muted, newest first."""
     return _sources(path("users", user, "mutes"), limit, cursor)
 
 
 def iter_mutes(user: str, *, page_size: int = 100) -> Pages[m.Source]:
-    """Iterates over all whom a user has muted, newest first."""
+    """Iterates over all sources that a user has muted, newest first."""
     return Pages(mutes(user, limit=page_size), lambda page: list(page.items), "cursor")
 
 
 def block(user: str, source: str, *, wait: Wait | None = None) -> Call[bool]:
-    """Blocks a user, which ends the edges between the two and forbids new ones; returns whether that is new."""
+    """Blocks a user, removes the edges between the two, and forbids new ones. Returns true if the block is new."""
     return Call("PUT", path("users", user, "blocks", source), as_created, query(wait=wait))
 
 
 def unblock(user: str, source: str, *, wait: Wait | None = None) -> Call[None]:
-    """Lifts a block. The edges do not come back."""
+    """Removes a block. The edges do not come back."""
     return Call("DELETE", path("users", user, "blocks", source), as_nothing, query(wait=wait))
 
 
 def blocks(user: str, *, limit: int | None = None, cursor: str | None = None) -> Call[m.SourceList]:
-    """Returns whom a user has blocked, newest first."""
+    """Returns the users that a user has blocked, newest first."""
     return _sources(path("users", user, "blocks"), limit, cursor)
 
 
 def iter_blocks(user: str, *, page_size: int = 100) -> Pages[m.Source]:
-    """Iterates over all whom a user has blocked, newest first."""
+    """Iterates over all users that a user has blocked, newest first."""
     return Pages(blocks(user, limit=page_size), lambda page: list(page.items), "cursor")
 
 
@@ -455,9 +455,9 @@ def change_rules(
     notify: bool | None = None,
     wait: Wait | None = None,
 ) -> Call[m.Rules]:
-    """Changes the rules that are given, and returns all of them.
+    """Changes the given rules, and returns all rules.
 
-    `per_source_max=None` allows any number of entries of one author on a page. With `notify` the stream of changes names the posts that
+    `per_source_max=None` allows any number of entries of one author on a page. With `notify`, the stream of changes reports the posts that
     the reader misses while asleep.
     """
     patch = given(show_own=show_own, replies=replies, reposts=reposts, notify=notify)
@@ -467,7 +467,7 @@ def change_rules(
 
 
 def marker(user: str) -> Call[m.Marker]:
-    """Returns up to where a reader has read, and how many entries are unread."""
+    """Returns the read marker of a reader, and the number of unread entries."""
     return Call("GET", path("users", user, "marker"), as_model(m.Marker))
 
 
@@ -483,37 +483,37 @@ def set_marker(user: str, cursor: str, *, wait: Wait | None = None) -> Call[m.Ma
 def revoke_tokens(user: str, *, not_before: datetime | None = None) -> Call[m.Revoked]:
     """Refuses the user's tokens issued before now, or before `not_before`, and ends the live connections that use them."""
     body = json_bytes({} if not_before is None else {"not_before": write_time(not_before)})
-    # Done later once more, it would refuse tokens that were issued meanwhile.
+    # A retry would also refuse tokens that were issued meanwhile.
     is_repeatable = not_before is not None
     return Call("POST", path("users", user, "revoke"), as_model(m.Revoked), body=body, is_repeatable=is_repeatable)
 
 
 def user_data(user: str) -> Call[m.UserData]:
-    """Returns all that is stored about a user, in memory; raises `NotFound` if the user is unknown. Needs a server key."""
+    """Returns all stored data of a user, in memory; raises `NotFound` if the user is unknown. Needs a server key."""
     return Call("GET", path("users", user, "data"), as_model(m.UserData))
 
 
 def stats(*, inboxes: Literal["count"] | None = None, node: str | None = None) -> Call[d.Stats]:
-    """Returns figures of the server, or of a node of its cluster.
+    """Returns statistics of the server, or of a node of its cluster.
 
-    `inboxes="count"` counts all inboxes too, which takes a walk over them.
+    `inboxes="count"` also counts all inboxes, which takes a walk over them.
     """
     return Call("GET", path("stats"), as_model(d.Stats), query(inboxes=inboxes, node=node))
 
 
 def stats_history(*, span: d.Span | None = None, since: str | None = None, node: str | None = None) -> Call[d.History]:
-    """Returns the figures of the last hour, a sample for every 5 s, or of the last day, a sample for every two minutes.
+    """Returns samples of statistics: every 5 s of the last hour, or every two minutes of the last day.
 
-    With `since`, the `next` of the answer before, only newer samples. If they have `reset`, forget the earlier ones. A server key is
-    needed, as for the other questions of operators.
+    With `since`, the `next` of the previous response, returns only newer samples. If these have `reset`, discard the earlier ones. Needs a
+    server key, like the other requests of operators.
     """
     return Call("GET", path("stats", "history"), as_model(d.History), query(span=span, since=since, node=node))
 
 
 def find_sources(prefix: str = "", *, kind: d.SourceKind | None = None, limit: int | None = None) -> Call[d.FoundSources]:
-    """Finds sources by the beginning of their ids: the one that is equal, then awake ones, then those with most followers.
+    """Finds sources by the beginning of their ids: an exact match first, then awake ones, then those with most followers.
 
-    20, at most 50. Without a `prefix`, some readers who are awake. All ids are examined, for at most 100 ms: see `complete`.
+    20, at most 50. Without a `prefix`, some awake readers. The server examines all ids, for at most 100 ms: see `complete`.
     """
     return Call("GET", path("sources"), as_model(d.FoundSources), query(prefix=prefix or None, kind=kind, limit=limit))
 
@@ -524,7 +524,7 @@ def list_users(prefix: str = "", *, limit: int | None = None, cursor: str | None
 
 
 def iter_users(prefix: str = "", *, page_size: int = 100) -> Pages[d.FoundSource]:
-    """Iterates over all users by ascending id. Who comes meanwhile may be missing."""
+    """Iterates over all users by ascending id. A user who appears meanwhile may be missing."""
     return Pages(list_users(prefix, limit=page_size), lambda page: list(page.items), "cursor")
 
 
@@ -534,36 +534,36 @@ def change_consumers() -> Call[list[d.ChangeConsumer]]:
 
 
 def set_change_consumer(name: str, sequence: int | None = None) -> Call[d.ChangeConsumer]:
-    """Registers a consumer that has processed all changes up to `sequence`, by default up to the present end, or moves it there.
+    """Registers a consumer that has processed all changes up to `sequence`, by default up to the current end, or moves it there.
 
-    The server then keeps those after it, up to its `--changes-retention-bytes`.
+    The server then retains later changes, up to its `--changes-retention-bytes`.
     """
     body = json_bytes(given(sequence=sequence))
     return Call("PUT", path("changes", "consumers", name), as_model(d.ChangeConsumer), body=body)
 
 
 def remove_change_consumer(name: str) -> Call[None]:
-    """Removes a consumer, for whom changes are kept no longer."""
+    """Removes a consumer. The server no longer retains changes for it."""
     return Call("DELETE", path("changes", "consumers", name), as_nothing)
 
 
 def fanout(post: str) -> Call[d.PostFanout]:
-    """Returns how a post reached its readers, and who reposted it; raises `NotFound` if it is unknown."""
+    """Returns the fan-out and the reposts of a post; raises `NotFound` if it is unknown."""
     return Call("GET", path("posts", post, "fanout"), as_model(d.PostFanout))
 
 
 def operations(*, node: str | None = None) -> Call[d.Operations]:
-    """Returns the last requests that were slow (`--slow-log` of the server) or refused, and how often each key was used."""
+    """Returns the last requests that were slow (`--slow-log` of the server) or refused, and the use of each key."""
     return Call("GET", path("operations"), as_model(d.Operations), query(node=node))
 
 
 def metrics() -> Call[str]:
-    """Returns the metrics, as Prometheus reads them. A server key is needed, or one for metrics."""
+    """Returns the metrics in the format of Prometheus. Needs a server key, or a key for metrics."""
     return Call("GET", "/metrics", lambda answer: answer.content.decode())
 
 
 def cluster(*, digest: bool | None = None, delivered: int | None = None) -> Call[m.Cluster]:
-    """Returns the nodes of a cluster; raises `NotFound` if there is none."""
+    """Returns the nodes of a cluster; raises `NotFound` without a cluster."""
     return Call("GET", path("cluster"), as_model(m.Cluster), query(digest=digest, delivered=delivered))
 
 
@@ -573,9 +573,9 @@ def take_snapshot() -> Call[m.Snapshot]:
 
 
 def is_ready(*, writes: bool = False) -> Call[bool]:
-    """Returns whether the server answers reads, with `writes` also whether it accepts writes, which it does not with a full disk.
+    """Returns true if the server answers reads, and with `writes` also accepts writes, which it refuses while the disk is full.
 
-    It asks once: False also means that no server answers.
+    Sends one request: False also means that no server responds.
     """
     parameters = query(**{"for": "writes"}) if writes else query()
     return Call("GET", "/readyz", lambda answer: bool(json.loads(answer.content)["ready"]), parameters, if_failed=False)

@@ -1,4 +1,4 @@
-"""The stream of changes: what to ask for, and what its text says. Pure: nothing here does input or output."""
+"""The stream of changes: the requests, and the decoding of its text. Pure: nothing here does input or output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINES = {"accept": "application/x-ndjson", "accept-encoding": "identity"}
 
 
 class Position:
-    """Where a consumer is in the stream, and how it asks for what follows."""
+    """The position of a consumer in the stream, and the request for the next changes."""
 
     def __init__(self, after: int | str | None, types: Iterable[ChangeType] | None, consumer: str | None = None) -> None:
         self.place = None if after is None else str(after)
@@ -30,7 +30,7 @@ class Position:
         return None if self.place is None else int(self.place.partition("-")[0])
 
     def query(self, limit: int | None = None) -> dict[str, str]:
-        """Returns the parameters of a request for what follows. What is no place is refused by the server, which says so."""
+        """Returns the parameters of a request for the next changes. The server refuses an invalid place."""
         after, hyphen, reader = (self.place or "").partition("-")
         if after and hyphen:
             return query(after=after, after_reader=reader, limit=limit, types=self._types)
@@ -38,12 +38,12 @@ class Position:
         return query(after=self.place, consumer=consumer, limit=limit, types=self._types)
 
     def passed(self, change: Change) -> None:
-        """Takes note that a change was handed out."""
+        """Records that a change was returned."""
         self.place = change.place
 
 
 class LineReader:
-    """Reads lines piece by piece, each of which is a change after this prefix; other lines are passed over.
+    """Reads lines piece by piece. Each line with this prefix is a change; other lines are skipped.
 
     Lines end with line feeds only: the text of JSON may have other characters that end lines elsewhere, such as U+2028.
     """
@@ -53,7 +53,7 @@ class LineReader:
         self._rest: list[bytes] = []
 
     def read(self, chunk: bytes) -> Iterator[Change]:
-        """Returns what is complete with this piece, one by one: so a line that cannot be read keeps none before it from the caller."""
+        """Yields the changes that are complete with this piece, so that the caller gets all changes before an invalid line."""
         first, *more = chunk.split(b"\n")
         self._rest.append(first)
         if not more:
@@ -71,7 +71,7 @@ class EventReader(LineReader):
 
 
 class Part:
-    """One answer with lines: what it has brought, and whether it was the last one."""
+    """One response with lines: its changes so far, and whether it is the last one."""
 
     def __init__(self, position: Position, limit: int) -> None:
         self.call = Call("GET", "/v1/changes", as_nothing, position.query(limit))
@@ -82,33 +82,33 @@ class Part:
         self._newest: Change | None = None
 
     def passed(self, change: Change) -> None:
-        """Takes note that a change was handed out."""
+        """Records that a change was returned."""
         self._position.passed(change)
         self._newest = change
         self._count += not isinstance(change, ReachedMessage)
 
     @property
     def has_progress(self) -> bool:
-        """Whether the next answer begins further on."""
+        """True if the next response starts at a later place."""
         return self._position.place != self._begin
 
     @property
     def is_last(self) -> bool:
-        """Whether what was accepted up to the request is all there. The last line of an answer says so, unless it is full."""
+        """True if the response reached the changes of the time of the request. Its last line says so, unless the response is full."""
         is_whole = isinstance(self._newest, ReachedMessage) and not self._newest.more
         return is_whole and self._count < self._limit
 
 
 def no_progress(failures: int, options: Options) -> float:
-    """Returns how long to pause after so many answers in a row that brought nothing new; raises after as many as a call is tried."""
+    """Returns the pause after so many consecutive responses without progress; raises after as many as a call has tries."""
     if failures > options.retries:
-        raise ConnectionFailed("the changes were cut short before the first one, again and again", sent=True)
+        raise ConnectionFailed("the changes were repeatedly cut short before the first one", sent=True)
     return pause_before(failures - 1, None, options.retry_wait_max)
 
 
 def read_line(line: bytes) -> Change:
-    """Returns a complete line as a change. Raises what no other try mends: the same line would come again."""
+    """Returns a complete line as a change. Raises a permanent error, because a retry would bring the same line."""
     try:
         return change_of(json.loads(line))
     except (ValueError, TypeError, LookupError) as cause:
-        raise UnexpectedAnswer(f"the stream of changes has a line of another form: {cause}") from cause
+        raise UnexpectedAnswer(f"the stream of changes has an invalid line: {cause}") from cause

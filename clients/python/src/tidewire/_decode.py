@@ -1,4 +1,4 @@
-"""Makes objects of the JSON that a server sends, by the type hints of their classes."""
+"""Decodes the JSON that a server sends into objects, by the type hints of their classes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z")
 
 @dataclass(frozen=True)
 class Model:
-    """What a server sent. Fields that this version of the package does not know are in `raw` only."""
+    """An object that a server sent. Fields that this version of the package does not know are in `raw` only."""
 
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
-    """The JSON object as it was sent, such as for passing it on to a browser."""
+    """The JSON object as it was sent, for example to forward it to a browser."""
 
 
 def decode(model: type[M], data: Any) -> M:
-    """Returns `data` as a `model`; raises `ValueError` or `TypeError` if it is none."""
+    """Returns `data` as a `model`; raises `ValueError` or `TypeError` if it does not match."""
     if not isinstance(data, dict):
         raise TypeError(f"{model.__name__} is sent as an object, not as {type(data).__name__}")
     values = {}
@@ -40,7 +40,7 @@ def decode(model: type[M], data: Any) -> M:
 
 
 def read_time(text: str) -> datetime:
-    """Returns a time as it stands in JSON, RFC 3339 in UTC. Before the year 1, which `datetime` cannot express, it is `datetime.min`."""
+    """Parses a time of JSON, RFC 3339 in UTC. A time before the year 1, which `datetime` cannot express, is `datetime.min`."""
     found = _TIME.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a time")
@@ -52,7 +52,7 @@ def read_time(text: str) -> datetime:
 
 
 def write_time(time: datetime) -> str:
-    """Returns a time as it stands in JSON. One without a time zone is refused, as nobody knows which it means."""
+    """Returns a time as in JSON. Raises an error without a time zone, because the time is ambiguous."""
     if not isinstance(time, datetime):
         raise TypeError(f"a datetime with a time zone is needed, not {time!r}")
     if time.tzinfo is None:

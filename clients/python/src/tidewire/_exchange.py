@@ -1,4 +1,4 @@
-"""What to do with an answer, or without one: whether to try again, when and where. Pure: nothing here does input or output."""
+"""Decides after a response or a failure whether to retry, when and where. Pure: nothing here does input or output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TokenPostIds: TypeAlias = Literal["server", "user"]
 
 _BACKOFF_BASE = 0.25
 _JITTER = 0.25
-# The node says that it cannot answer now, while others can.
+# The node cannot answer now, but others can.
 _OF_THIS_NODE = {
     *("recovering", "joining", "leaving", "shutting_down", "journal_failed", "out_of_files"),
     *("log_unavailable", "sequencer_unavailable", "owner_unavailable", "not_applied_yet"),
@@ -25,7 +25,7 @@ _OF_THIS_NODE = {
 
 @dataclass(frozen=True)
 class Options:
-    """How patient a client is, and who chooses the ids of posts that a user's token publishes."""
+    """The limits of retries, and who chooses the ids of posts published with a user's token."""
 
     retries: int = 4
     retry_wait_max: float = 30.0
@@ -33,7 +33,7 @@ class Options:
 
 
 class Servers:
-    """The URLs of the servers, and which one answers. The client stays with one that answers."""
+    """The URLs of the servers, and the current one. The client uses one until it does not respond."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
@@ -42,18 +42,18 @@ class Servers:
             if not url.startswith(("http://", "https://")):
                 example = re.sub("^:", "localhost:", url) if re.fullmatch(r"[\w.-]*:\d+", url) else "localhost:8080"
                 raise ValueError(f"server: {url!r} does not begin with http:// or https://: write it as http://{example}")
-        # One that is named twice would always come after itself.
+        # A repeated one would come after itself.
         self.urls = list(dict.fromkeys(url.rstrip("/") for url in urls))
         self.current = self.urls[0]
 
     def leave(self, url: str) -> None:
-        """Takes the next one, unless another request has done so already."""
+        """Uses the next server, unless another request has left this one already."""
         if url == self.current:
             self.current = self.urls[(self.urls.index(url) + 1) % len(self.urls)]
 
 
 class Memory:
-    """What the requests of a client learn for those after them."""
+    """The state that the requests of a client share."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.servers = Servers(urls)
@@ -61,14 +61,14 @@ class Memory:
 
 
 class Lacks:
-    """Which servers do not have the next event. Each has as much of the journal as it kept: only if all lack it, it is gone."""
+    """The servers that do not have the next event. Each retains its own part of the journal: the event is gone only if all lack it."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._found: dict[str, Gone] = {}
 
     def has_other(self, url: str, error: Gone) -> bool:
-        """Takes the refusal of one server; returns whether there is another to ask, which is then the current one."""
+        """Records the refusal of one server. Returns true if there is another one to try, which is then the current one."""
         self._found[url] = error
         others = [each for each in self._servers.urls if each not in self._found]
         if others:
@@ -77,7 +77,7 @@ class Lacks:
 
     @property
     def least(self) -> Gone:
-        """The refusal of the server that has most; it becomes the current one."""
+        """The refusal of the server that has the most events; it becomes the current one."""
         url, error = min(self._found.items(), key=lambda each: each[1].oldest)
         self._servers.current = url
         return error
@@ -85,7 +85,7 @@ class Lacks:
 
 @dataclass(frozen=True)
 class Done(Generic[T]):
-    """The answer, read."""
+    """The decoded response."""
 
     value: T
 
@@ -99,13 +99,13 @@ class Again:
 
 
 def is_elsewhere_better(error: TidewireError) -> bool:
-    """Whether another server may answer what this one does not: it was not reached, neither directly nor by its proxy, or says so."""
+    """Returns true if another server may answer: this one was not reached, directly or through its proxy, or says so."""
     is_of_proxy = error.code is None and error.status in (502, 503, 504)
     return isinstance(error, ConnectionFailed) or is_of_proxy or error.code in _OF_THIS_NODE
 
 
 def pause_before(failures: int, retry_after: float | None, longest: float) -> float:
-    """Returns how long to wait after so many failures: with full jitter, or as long as the server says and a little more."""
+    """Returns the pause after so many failures: with full jitter, or the time that the server requests and a little more."""
     if retry_after is not None:
         return retry_after * (1 + _JITTER * random.random())
     return random.random() * min(longest, _BACKOFF_BASE * 2.0 ** min(failures, 16))
@@ -126,14 +126,14 @@ class Exchange(Generic[T]):
         self._lacks = Lacks(memory.servers)
 
     def call_with(self, token: str | None) -> Call[T]:
-        """Returns the request to send with this token. The first one decides: what was sent with an id is sent again with the same."""
+        """Returns the request to send with this token. The first try decides: a post sent with an id is sent again with the same id."""
         if self._is_first_try and self.call.without_id is not None and self._options.token_post_ids == "server" and is_of_user(token):
             self.call = self.call.without_id
         self._is_first_try = False
         return self.call
 
     def answered(self, answer: Answer) -> Done[T] | Again:
-        """Takes an answer; raises what is wrong with it if no other try helps."""
+        """Handles a response. Raises its error if a retry does not help."""
         self._memory.sequence = max(self._memory.sequence, answer.sequence)
         if 200 <= answer.status < 300:
             try:
@@ -141,7 +141,7 @@ class Exchange(Generic[T]):
             except (ValueError, TypeError, LookupError) as cause:
                 if self.call.if_failed is not None:
                     return Done(self.call.if_failed)
-                wrong = f"{self.call.method} {self.call.path}: an answer of another form: {cause}"
+                wrong = f"{self.call.method} {self.call.path}: invalid response: {cause}"
                 raise UnexpectedAnswer(wrong, status=answer.status, request_id=answer.request_id) from cause
         error = refusal(answer.status, answer.headers, answer.content)
         if error.status == 401 and self._can_renew:
@@ -155,7 +155,7 @@ class Exchange(Generic[T]):
         return self._failed(error)
 
     def failed(self, error: ConnectionFailed) -> Done[T] | Again:
-        """Takes the lack of an answer; raises it if the call may not be sent again."""
+        """Handles a missing response. Raises its error if the call may not be sent again."""
         return self._failed(error)
 
     def _failed(self, error: TidewireError) -> Done[T] | Again:
@@ -179,7 +179,7 @@ class Exchange(Generic[T]):
 
 
 class Reconnection:
-    """When a stream that was lost is connected again. The first time, it is tried as often as a call; later, forever."""
+    """Decides when a lost stream reconnects. It retries the first connection as often as a call, later ones without a limit."""
 
     _SETTLED = 5.0
 
@@ -202,7 +202,7 @@ class Reconnection:
         return self.url
 
     def greeted(self, now: float) -> None:
-        """Takes note that the connection has brought a message; only the first one of each counts."""
+        """Records that the connection has received a message. Only the first one of each connection counts."""
         if self._greeted_at is not None:
             return
         self._greeted_at = now
@@ -212,7 +212,7 @@ class Reconnection:
         self._lacks = Lacks(self._servers)
 
     def lost(self, error: TidewireError, now: float, *, at_once: bool = False) -> Again:
-        """Takes the end of a connection; raises it if no other one helps."""
+        """Handles the end of a connection. Raises its error if reconnecting does not help."""
         if error.status == 401 and self._can_renew and not self._is_token_new:
             self._is_token_new = True
             return Again(renews_token=True)
@@ -223,7 +223,7 @@ class Reconnection:
         if not error.is_temporary:
             raise error
         was_greeted = self._greeted_at is not None
-        # One that is greeted and dropped, again and again, is slowed down, too.
+        # Slows down connections that are repeatedly greeted and dropped.
         if self._greeted_at is not None and now - self._greeted_at > self._SETTLED:
             self._failures = 0
         self._greeted_at = None
@@ -237,7 +237,7 @@ class Reconnection:
         if at_once and was_greeted:
             return Again()
         longest = self._options.retry_wait_max
-        # A stream has nobody to ask whether it may wait for a day.
+        # A stream cannot ask its user whether to wait for a day.
         named = None if error.retry_after is None else min(error.retry_after, longest)
         pause = pause_before(self._failures, named, longest)
         self._failures += 1

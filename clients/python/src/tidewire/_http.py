@@ -1,4 +1,4 @@
-"""What both clients tell httpx and websockets, and how they read what these say."""
+"""The use of httpx and websockets that both clients share: requests, and the meaning of responses and failures."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def urls_of(server: str | Sequence[str]) -> list[str]:
 
 
 def tls_of(urls: Sequence[str], given: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """Returns what certificates are checked by, the same for HTTP and WebSockets; None where nothing is encrypted."""
+    """Returns the context that checks certificates, the same for HTTP and WebSockets; None if nothing is encrypted."""
     if given is not None or not any(url.startswith("https://") for url in urls):
         return given
     return httpx.create_ssl_context()
 
 
 def checked_token(token: str) -> str:
-    """Returns a token; raises `ValueError`, without its text, if it cannot be in a header, as one read from a file with its line break."""
+    """Returns a token. Raises `ValueError`, without its text, if a header cannot have it, such as one with a line break from its file."""
     if not token or token != token.strip() or not all(" " <= character <= "~" for character in token):
         raise ValueError("the token is empty, has a space or a line break at its end, or a character that a header cannot have")
     return token
@@ -76,7 +76,7 @@ def stream_request(http: httpx.Client | httpx.AsyncClient, url: str, query: dict
 
 
 def lines_request(http: httpx.Client | httpx.AsyncClient, call: Call[T], url: str, token: str | None) -> httpx.Request:
-    """Returns the request for changes as lines, which come as the server reads them."""
+    """Returns the request for changes as lines, which arrive while the server reads them."""
     timeout = httpx.Timeout(CONNECT_MAX, read=SILENCE_MAX)
     headers = {**headers_of(token), **LINES}
     return http.build_request(call.method, url + call.path, params=dict(call.query), headers=headers, timeout=timeout)
@@ -88,31 +88,31 @@ def socket_url(url: str, path: str, query: dict[str, str]) -> str:
 
 
 def tls_for(url: str, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """Returns what a live connection is encrypted by: one without encryption must not be given any."""
+    """Returns the context of a live connection. A connection without encryption must not get one."""
     return tls if url.startswith("https://") else None
 
 
 def no_answer(url: str, cause: httpx.TransportError) -> ConnectionFailed:
-    """Returns what a failure of httpx means; raises what is wrong with the request itself, which no other try mends."""
+    """Returns the error for a failure of httpx. Raises the error of an invalid request, because a retry would not help."""
     if isinstance(cause, (httpx.LocalProtocolError, httpx.UnsupportedProtocol)):
-        # Without its text, which may have the token.
+        # Without the text of the cause, which may contain the token.
         raise TidewireError(f"{url}: the request cannot be sent: {type(cause).__name__}") from None
     was_sent = not isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError))
     return ConnectionFailed(f"{url}: {cause or type(cause).__name__}", sent=was_sent)
 
 
 def not_decoded(url: str, cause: httpx.DecodingError) -> UnexpectedAnswer:
-    """Returns what an answer means whose compression is wrong. Its status is lost with it."""
-    return UnexpectedAnswer(f"{url}: an answer of another form: {cause}")
+    """Returns the error for a response with invalid compression. Its status is lost."""
+    return UnexpectedAnswer(f"{url}: invalid response: {cause}")
 
 
 def answer_of(response: httpx.Response) -> Answer:
-    """Returns a response that is complete."""
+    """Converts a complete response."""
     return Answer(response.status_code, response.headers, response.content)
 
 
 def lost_socket(url: str, cause: Exception) -> tuple[TidewireError, int | None]:
-    """Returns what the end of a live connection means, and its close code."""
+    """Returns the error for the end of a live connection, and its close code."""
     if isinstance(cause, InvalidStatus):
         response = cause.response
         headers = {name.lower(): value for name, value in response.headers.raw_items()}
@@ -129,12 +129,12 @@ SOCKET_ERRORS = (WebSocketException, OSError, TimeoutError, EOFError)
 
 
 def ended(url: str) -> ConnectionFailed:
-    """Returns what the end of a stream means that has no end."""
+    """Returns the error for the end of an endless stream."""
     return ConnectionFailed(f"{url}: the stream ended", sent=True)
 
 
 def returned(make: Callable[..., object], wrapper: str, instead: str = "") -> str:
-    """Returns what a method answers, for `help`, from the annotation of what makes its request."""
+    """Returns the return type of a method, for `help`, from the annotation of the function that makes its request."""
     inner = str(make.__annotations__["return"]).removeprefix(f"{wrapper}[").removesuffix("]")
     inner = re.sub(r"\b[md]\.", "", inner)
     return f"{instead}[{inner}]" if instead else inner

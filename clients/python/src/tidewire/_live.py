@@ -1,4 +1,4 @@
-"""The live feed: where to resume, and what the feed is by pages and messages. Pure: nothing here does input or output."""
+"""The live feed: where to resume, and its entries from pages and messages. Pure: nothing here does input or output."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from .messages import (
 from .models import Item, Page
 
 HELLO_MAX = 15.0
-# The server sends a beat every 30 seconds.
+# The server sends a heartbeat every 30 seconds.
 SILENCE_MAX = 75.0
 TOO_SLOW = 4008
 PAGE_MAX = 100
-# What a page lacks for want of time is usually there when it is read again; in the end it is taken as it is.
+# A partial page is usually complete when it is read again; after these tries it is accepted.
 PARTIAL_TRIES = 3
-# Bounds are cursors, which compare as text; these are above and below all of them.
+# Bounds are cursors, which compare as text. These are above and below all cursors.
 _ABOVE_ALL = "\uffff"
 _BELOW_ALL = ""
 
 
 def pause_before_reading_again(tries: int, lacking: Sequence[str]) -> float:
-    """Returns how long to pause, in seconds, before a page is read again that lacks posts of these sources; raises after enough tries."""
+    """Returns the pause, in seconds, before a page that lacks these sources is read again; raises after enough tries."""
     if tries >= PARTIAL_TRIES:
         raise PartialPage(lacking)
     return pause_before(tries, None, 1.0)
 
 
 class Numbering:
-    """Which message was the last one, and that none is missing."""
+    """Tracks the last message, and checks that none is missing."""
 
     def __init__(self, user: str, epoch: str | None, seq: int | None, unread: bool) -> None:
         if (epoch is None) != (seq is None):
@@ -60,17 +60,17 @@ class Numbering:
         return self._path, query(epoch=epoch, seq=seq, unread=self._unread or None)
 
     def take(self, text: str | bytes) -> LiveMessage | None:
-        """Returns a message for the user; None: there is nothing in it. Raises if one before it is missing."""
+        """Returns a message for the user, or None for one without content. Raises if an earlier one is missing."""
         try:
             message = live_message_of(json.loads(text))
         except (ValueError, TypeError, LookupError) as cause:
-            # It is final: the same message would come again with each connection.
-            raise UnexpectedAnswer(f"a live message of another form: {cause}") from cause
+            # The error is permanent, because each connection would bring the same message.
+            raise UnexpectedAnswer(f"invalid live message: {cause}") from cause
         if self._expects_hello:
             if not isinstance(message, HelloMessage):
                 raise ConnectionFailed(f"the first live message is {message.type}", sent=True)
             self._expects_hello = False
-            # Without a hello of the epoch that was asked for, nothing was recovered.
+            # Without a hello of the requested epoch, nothing was recovered.
             if message.recovered and self.position != (message.epoch, message.seq):
                 message = replace(message, recovered=False)
             self.position = (message.epoch, message.seq)
@@ -79,7 +79,7 @@ class Numbering:
 
     def _numbered(self, message: LiveMessage) -> LiveMessage | None:
         if self.position is None:
-            raise ConnectionFailed("a live message after one was missing", sent=True)
+            raise ConnectionFailed("a live message after a missing one", sent=True)
         epoch, seq = self.position
         is_extra = isinstance(message, (BeatMessage, UnreadMessage))
         if message.seq != (seq if is_extra else seq + 1):
@@ -90,20 +90,20 @@ class Numbering:
 
 
 def closed(code: int | None, reason: str) -> TidewireError:
-    """Returns what the end of a connection means."""
+    """Returns the error for the end of a connection."""
     said = f"the live connection was closed with {code}" + (f": {reason}" if reason else "")
     if code == 4001:
-        # The reason begins with the code of the refusal of a request. What follows it is for people.
+        # The reason begins with the code of the refusal. The rest is for people.
         return Unauthorized(said, status=401, code=reason.split(":")[0] or "unauthenticated")
     if code == 4029:
-        # The user's other connections may end: this one is tried again, as a request with 429 is.
+        # Other connections of the user may end, so this one is retried, like a request with 429.
         return RateLimited(said, status=429, code="too_many_connections")
     return ConnectionFailed(said, sent=True)
 
 
 @dataclass
 class Read:
-    """A page to read, and the messages that arrived since this began."""
+    """A page to read, and the messages that have arrived since the read began."""
 
     before: str | None
     limit: int
@@ -115,20 +115,20 @@ class Read:
 class Timeline:
     """The entries of a feed, and how far down they are complete.
 
-    A page shows the feed at some moment while it was being read, and messages may overtake it. So those that arrive since the read began
-    are kept, and applied once more on top of the page: each may be applied twice.
+    A page shows the feed at some moment during the read, and messages may overtake it. So the messages that arrive since the read began
+    are stored, and applied again on top of the page: each may be applied twice.
     """
 
     def __init__(self, limit: int = 20, keep: int = 500) -> None:
         self._limit = self._wanted = max(1, min(limit, PAGE_MAX))
         self._keep = max(keep, self._limit)
         self._entries: dict[str, Item] = {}
-        # The entries are complete from the newest down to this cursor, and none is kept below.
+        # The entries are complete from the newest down to this cursor, and there are none below.
         self._bound = _ABOVE_ALL
-        # The first page has to be read, and takes the place of everything.
+        # The first page must be read, and replaces all entries.
         self._is_outdated = True
         self._read: Read | None = None
-        # The sequence of a cluster's log that pages must have at least: a node that is behind it may lack what no message tells.
+        # The sequence of a cluster's log that pages must have at least: a node behind it may lack entries that no message reports.
         self._after_sequence: int | None = None
 
     @property
@@ -138,28 +138,28 @@ class Timeline:
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be older entries."""
+        """True if there may be older entries."""
         return self._bound != _BELOW_ALL
 
     @property
     def is_current(self) -> bool:
-        """Whether the entries are those of the feed, but for messages on their way."""
+        """True if the entries are those of the feed, except for messages in transit."""
         return not self._is_outdated and self._bound != _ABOVE_ALL
 
     def want_more(self) -> None:
-        """Asks for older entries."""
+        """Requests older entries."""
         self._wanted = len(self._entries) + self._limit
         self._keep = max(self._keep, self._wanted + self._limit)
 
     def apply(self, message: LiveMessage) -> bool:
-        """Takes a message; returns whether the entries may be others now."""
+        """Applies a message. Returns true if the entries may have changed."""
         if isinstance(message, HelloMessage):
             self._after_sequence = message.after_sequence
             if not message.recovered:
-                # A page that is being read may be older than what was missed.
+                # A page that is being read may be older than the missed messages.
                 self._read = None
                 self._is_outdated = True
-                # Who was at the end of the feed stays there: what is new now must not push old entries out.
+                # A client at the end of the feed stays there: new entries must not push old ones out.
                 size = len(self._entries)
                 wanted = min(size, PAGE_MAX) if self.has_more else min(size + PAGE_MAX, self._keep)
                 self._wanted = max(self._limit, wanted)
@@ -180,11 +180,11 @@ class Timeline:
         return self._read
 
     def finish_read(self, read: Read, page: Page) -> bool:
-        """Takes the page of a read; returns whether it counts."""
+        """Applies the page of a read. Returns true if it was used."""
         if self._read is not read:
             return False
         self._read = None
-        # Above the page is a gap by now: it is read again from further up.
+        # There is a gap above the page now: it is read again from further up.
         if not self._is_outdated and self._bound != read.bound:
             return False
         if self._is_outdated:

@@ -1,4 +1,4 @@
-"""What a batch is made of, and what is said of anything else."""
+"""Checks the objects of a batch, and reports invalid ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def texts(name: str, values: Iterable[str]) -> list[str]:
-    """Returns texts as a list. One text is iterable, too, and its characters are never meant."""
+    """Returns strings as a list. Refuses a single string, because its characters are never intended."""
     found = list(_iterable(name, values, "str"))
     for nth, each in enumerate(found):
         if not isinstance(each, str):
@@ -21,7 +21,7 @@ def texts(name: str, values: Iterable[str]) -> list[str]:
 
 
 def rows(name: str, values: Iterable[M | Row], model: type[M]) -> list[M]:
-    """Returns what is given as objects of a dataclass."""
+    """Returns the values as objects of a dataclass."""
     all_fields = [each for each in fields(model) if each.name != "raw"]  # type: ignore[arg-type]
     needed = [each.name for each in all_fields if each.default is MISSING and each.default_factory is MISSING]
     optional = [each.name for each in all_fields if each.name not in needed]

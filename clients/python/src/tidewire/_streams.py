@@ -1,4 +1,4 @@
-"""Iterators that hold a connection: what a step, a failed or cancelled step, and an end from another thread or task do to them."""
+"""Iterators that hold a connection: steps, failed and cancelled steps, and closing from another thread or task."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ T = TypeVar("T")
 
 
 class Stream(ABC, Generic[T]):
-    """An iterator over generators that hold a connection. Where it is, is kept outside of them: so a new one goes on after a failure."""
+    """An iterator over generators that hold a connection. Its position is outside of them, so a new one continues after a failure."""
 
     def __init__(self) -> None:
         self._steps: Generator[T, None, None] | None = None
         self._is_over = False
-        # One thread at a time takes a step; any may close.
+        # One thread at a time makes a step; any thread may close.
         self._stepping = threading.Lock()
         self._closing = threading.Event()
         self._wake: Callable[[], object] | None = None
 
     @abstractmethod
     def _begin(self) -> Generator[T, None, None]:
-        """Returns what goes on after the last value that was returned."""
+        """Returns a generator that continues after the last returned value."""
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -53,7 +53,7 @@ class Stream(ABC, Generic[T]):
             raise
         except Exception:
             self._steps = None
-            # What fails when it is closed fails because of that.
+            # A failure after closing is caused by closing.
             if self._closing.is_set():
                 raise StopIteration from None
             raise
@@ -65,7 +65,7 @@ class Stream(ABC, Generic[T]):
         self.close()
 
     def close(self) -> None:
-        """Closes the connection. Iterating ends with it, also in another thread, which may be waiting."""
+        """Closes the connection, which also ends the iteration of another thread, even if that is waiting."""
         self._closing.set()
         wake = self._wake
         if wake is not None:
@@ -73,7 +73,7 @@ class Stream(ABC, Generic[T]):
         self._release()
 
     def _release(self) -> None:
-        # Whoever is in a step does this after it.
+        # A thread in a step does this after the step.
         if self._stepping.acquire(blocking=False):
             try:
                 if self._steps is not None:
@@ -82,9 +82,9 @@ class Stream(ABC, Generic[T]):
                 self._stepping.release()
 
     def _opened(self, wake: Callable[[], object]) -> None:
-        """Takes what ends the waiting of this thread for the connection."""
+        """Stores the function that wakes this thread if it waits for the connection."""
         self._wake = wake
-        # It may have been closed between the two.
+        # The stream may have been closed meanwhile.
         if self._closing.is_set():
             wake()
 
@@ -94,7 +94,7 @@ class Stream(ABC, Generic[T]):
 
 
 class AsyncStream(ABC, Generic[T]):
-    """As `Stream`, for asyncio. A step that is cancelled, such as by `asyncio.wait_for`, loses the connection; the next one resumes."""
+    """Like `Stream`, for asyncio. A cancelled step, such as by `asyncio.wait_for`, loses the connection; the next one resumes."""
 
     def __init__(self) -> None:
         self._steps: AsyncGenerator[T, None] | None = None
@@ -106,7 +106,7 @@ class AsyncStream(ABC, Generic[T]):
 
     @abstractmethod
     def _begin(self) -> AsyncGenerator[T, None]:
-        """Returns what goes on after the last value that was returned."""
+        """Returns a generator that continues after the last returned value."""
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
@@ -137,7 +137,7 @@ class AsyncStream(ABC, Generic[T]):
     def _is_by_close(self, error: BaseException) -> bool:
         if not isinstance(error, asyncio.CancelledError):
             return isinstance(error, Exception)
-        # From Python 3.11 on, a task counts who cancels it: another one than `close` is not to be held up.
+        # From Python 3.11 on, a task counts its cancellations: one by anybody except `close` must not be swallowed.
         uncancel = getattr(self._task, "uncancel", None)
         return uncancel is None or uncancel() == 0
 
@@ -145,7 +145,7 @@ class AsyncStream(ABC, Generic[T]):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection. Iterating ends with it, also in another task, which may be waiting."""
+        """Closes the connection, which also ends the iteration of another task, even if that is waiting."""
         was_closing, self._is_closing = self._is_closing, True
         if self._task is not None:
             if self._task is asyncio.current_task():
@@ -161,32 +161,32 @@ S = TypeVar("S")
 
 
 class OpenStreams:
-    """The streams of a client, which end with it."""
+    """The streams of a client, which it closes at its end."""
 
     def __init__(self) -> None:
         self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def add(self, stream: S) -> S:
-        """Takes note of a stream, and returns it."""
+        """Records a stream, and returns it."""
         with self._lock:
             self._streams.add(stream)
         return stream
 
     def all(self) -> list[Any]:
-        """Returns those that are still in use."""
+        """Returns the streams that are still in use."""
         with self._lock:
             return list(self._streams)
 
 
 def shut_down(extensions: Any) -> Callable[[], None]:
-    """Returns what ends a thread's waiting for a response of httpx: to close the socket would leave it waiting."""
+    """Returns a function that wakes a thread waiting for a response of httpx: closing the socket would leave it waiting."""
     stream = extensions.get("network_stream")
     connection = stream.get_extra_info("socket") if stream is not None else None
 
     def wake() -> None:
         if isinstance(connection, socket.socket):
-            # Not the method of an SSL socket, which takes the encryption away from the reader.
+            # Not the method of an SSL socket, which removes the encryption from the reader.
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 

@@ -51,7 +51,7 @@ _log = logging.getLogger("tidewire")
 
 
 def _with_self(make: Callable[..., Any], answers: object) -> inspect.Signature:
-    """Returns what `help` shows of a method."""
+    """Returns the signature of a method, for `help`."""
     signature = inspect.signature(make)
     self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     return signature.replace(parameters=[self, *signature.parameters.values()], return_annotation=answers)
@@ -81,15 +81,15 @@ class Tidewire:
         with Tidewire("http://127.0.0.1:8080", token=KEY) as tidewire:
             tidewire.publish("bob", {"text": "hello"})
 
-    Threads may share it. Requests are sent again where that is safe: what was refused for a while (429, 503) after the `Retry-After` of
-    the server, what got no answer if doing it twice has the effect of once.
+    Threads may share it. It retries requests if that is safe: temporary refusals (429, 503) after the `Retry-After` of the server, and
+    requests without a response if they are idempotent.
 
-    `server`: its URL, or those of several nodes; the client stays with one that answers, and takes the next when it does not.
-    `token`: a server key or a user's token, or a function that returns one; the function is asked again when the server does not take
-    the last one any more. `timeout`: seconds for each read and each write, not for a whole call. `retries`: how many tries there are
-    after the first one. `retry_wait_max`: the longest pause, in seconds; if the server asks for a longer one, the refusal is raised at
-    once. `token_post_ids`: who chooses the ids of posts that a user's token publishes, as the server's `--token-post-ids`; "user" lets the
-    client send such a post again when its outcome is not known. `tls`: what certificates are checked by.
+    `server`: its URL, or those of several nodes; the client uses one until it does not respond, then the next.
+    `token`: a server key or a user's token, or a function that returns one; the function is called again when the server no longer
+    accepts the last one. `timeout`: seconds for each read and each write, not for a whole call. `retries`: the number of tries
+    after the first one. `retry_wait_max`: the longest pause, in seconds; if the server requests a longer one, the refusal is raised at
+    once. `token_post_ids`: who chooses the ids of posts published with a user's token, as the server's `--token-post-ids`; "user" lets the
+    client send such a post again if its outcome is unknown. `tls`: the context that checks certificates.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Tidewire:
 
     @property
     def sequence(self) -> int:
-        """In a cluster: up to here all is applied that this client was told is done. Give it to `feed` as `after_sequence`."""
+        """In a cluster: the sequence up to which all completed writes of this client are applied. Pass it to `feed` as `after_sequence`."""
         return self._memory.sequence
 
     publish = _method(calls.publish)
@@ -214,12 +214,12 @@ class Tidewire:
         follow: bool = True,
         page_size: int = 1000,
     ) -> ChangeStream:
-        """Iterates over what the server accepted, in order, after `after`, a `place` or a sequence; without it, from now on.
+        """Iterates over the accepted changes, in order, after `after`, a `place` or a sequence; without it, from now on.
 
-        With the name of a `consumer` in place of `after`, it begins after the position that `set_change_consumer` gave it.
+        With the name of a `consumer` instead of `after`, it starts after the position that `set_change_consumer` has set.
 
-        It stays connected, and comes back after each loss of the connection, until it is refused: `Gone` means that events are missing.
-        With `follow=False` it ends with what was accepted by now. `types` leaves out the others. Store the `place` of each when it is
+        It stays connected, and reconnects after each loss of the connection, until it is refused: `Gone` means that events are missing.
+        With `follow=False` it ends at the present. `types` selects the types of changes. Store the `place` of each after it is
         processed; `ReachedMessage` has one too, so that a consumer of rare types keeps up.
         """
         return self._streams.add(ChangeStream(self, Position(after, types, consumer), follow, page_size))
@@ -227,15 +227,15 @@ class Tidewire:
     def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> LiveStream:
         """Iterates over the messages about a reader's feed, and resumes after each loss of the connection.
 
-        After each `HelloMessage` that is not `recovered`, read the feed again, with its `after_sequence`: `watch` does that. `epoch` and
-        `seq` resume after an earlier stream's `position`. With `unread` the number of unread entries is told when it has changed.
+        After each `HelloMessage` that is not `recovered`, read the feed again, with its `after_sequence`, as `watch` does. `epoch` and
+        `seq` resume after an earlier stream's `position`. With `unread`, messages report the number of unread entries when it changes.
         """
         return self._streams.add(LiveStream(self, Numbering(user, epoch, seq, unread)))
 
     def watch(self, user: str, *, limit: int = 20, keep: int = 500, unread: bool = False) -> Feed:
-        """Returns a reader's feed that is kept up to date: iterate over it, and take each list of entries as the feed is then.
+        """Returns a reader's live feed: iterate over it to get the current list of entries after each change.
 
-        `limit` entries are read at first and at a time; new ones may bring it to `keep`, before the oldest go.
+        It reads `limit` entries at first and at a time. It removes the oldest entries if new ones exceed `keep`.
         """
         return self._streams.add(Feed(self, user, Timeline(limit, keep), unread))
 
@@ -265,7 +265,7 @@ class Tidewire:
         time.sleep(self._renewing(step, used))
 
     def _renewing(self, step: Again, used: str | None) -> float:
-        """Forgets a token that was refused; returns for how long to pause."""
+        """Drops a refused token. Returns the pause before the next try."""
         if step.renews_token and used == self._token:
             self._token = None
         return step.pause
@@ -275,7 +275,7 @@ class Tidewire:
         if token is not None or self._ask is None:
             return token
         with self._renewal:
-            # Another thread may have asked meanwhile.
+            # Another thread may have got one meanwhile.
             token = self._token
             if token is None:
                 self._token = token = checked_token(self._ask())
@@ -306,12 +306,12 @@ class LiveStream(Stream[LiveMessage]):
 
     @property
     def position(self) -> tuple[str, int] | None:
-        """The `epoch` and `seq` by which another stream resumes after the last message that was returned."""
+        """The `epoch` and `seq` with which another stream resumes after the last returned message."""
         return self._numbering.position
 
     def _begin(self) -> Generator[LiveMessage, None, None]:
         client = self._client
-        # After a step that was cancelled, it is the same loss that goes on.
+        # After a cancelled step, the same loss continues.
         self._again = again = self._again or client._reconnection()
         while True:
             url, token, code = again.connecting(), client._current_token(), None
@@ -337,7 +337,7 @@ class LiveStream(Stream[LiveMessage]):
             except TidewireError:
                 self._again = None
                 raise
-            _log.info("the live feed is connected again in %.1f s: %s", step.pause, error)
+            _log.info("reconnecting the live feed in %.1f s: %s", step.pause, error)
             self._pause(client._renewing(step, token))
             if self._closing.is_set():
                 return
@@ -357,7 +357,7 @@ class LiveStream(Stream[LiveMessage]):
 
 
 class Feed(Stream[list[Item]]):
-    """A reader's feed that is kept up to date. Each iteration returns its entries, newest first, when they have changed."""
+    """A reader's live feed. Each step returns its entries, newest first, after they have changed."""
 
     def __init__(self, client: Tidewire, user: str, timeline: Timeline, unread: bool) -> None:
         super().__init__()
@@ -367,9 +367,9 @@ class Feed(Stream[list[Item]]):
         self._stream = client.live(user, unread=unread)
         self._is_changed = self._is_unfinished = False
         self.marker: str | None = None
-        """Up to where the reader has read."""
+        """The read marker."""
         self.unread: UnreadMessage | None = None
-        """How many entries are unread, with `unread=True`. The feed is returned again when it has changed."""
+        """The number of unread entries, with `unread=True`. A change of it returns the feed again."""
 
     def __enter__(self) -> Feed:
         return self
@@ -381,7 +381,7 @@ class Feed(Stream[list[Item]]):
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be older entries."""
+        """True if there may be older entries."""
         return self._timeline.has_more
 
     def load_more(self) -> list[Item]:
@@ -401,7 +401,7 @@ class Feed(Stream[list[Item]]):
                 message = next(self._stream, None)
                 if message is None:
                     return
-                # If reading pages fails or is cancelled, the next step begins with that.
+                # If reading pages fails or is cancelled, the next step starts with it.
                 self._is_unfinished = True
                 self._take(message)
             self._read_pages(in_step=True)
@@ -438,5 +438,5 @@ class Feed(Stream[list[Item]]):
         except TidewireError as error:
             if not error.is_temporary:
                 raise
-            _log.info("the page of %s is read again: %s", self._user, error)
+            _log.info("reading the page of %s again: %s", self._user, error)
             return None

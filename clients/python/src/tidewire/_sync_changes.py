@@ -23,7 +23,7 @@ _log = logging.getLogger("tidewire")
 
 
 class ChangeStream(Stream[Change]):
-    """What the server accepted, in order."""
+    """The accepted changes, in order."""
 
     def __init__(self, client: Tidewire, position: Position, follow: bool, page_size: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class ChangeStream(Stream[Change]):
 
     @property
     def place(self) -> str | None:
-        """The place of the last change that was returned: the `after` by which another stream continues."""
+        """The place of the last returned change: the `after` with which another stream continues."""
         return self._position.place
 
     @property
@@ -61,7 +61,7 @@ class ChangeStream(Stream[Change]):
                 self._pause(pause)
 
     def _part(self, part: Part) -> Generator[Change, None, None]:
-        """One answer, which may be cut short. It is asked for as a call, until it begins."""
+        """One response, which may be cut short. Until it begins, it is retried like a call."""
         client = self._client
         exchange = client._exchange(part.call)
         while True:
@@ -88,7 +88,7 @@ class ChangeStream(Stream[Change]):
                 if self._closing.is_set():
                     return
                 if is_open:
-                    _log.info("an answer with changes was cut short: %s", cause)
+                    _log.info("a response with changes was cut short: %s", cause)
                     return
                 step = exchange.failed(no_answer(exchange.url, cause))
             if not isinstance(step, Again):
@@ -99,7 +99,7 @@ class ChangeStream(Stream[Change]):
 
     def _follow(self) -> Generator[Change, None, None]:
         client = self._client
-        # After a step that was cancelled, it is the same loss that goes on.
+        # After a cancelled step, the same loss continues.
         self._again = again = self._again or client._reconnection()
         while True:
             url, token, reader = again.connecting(), client._current_token(), EventReader()
@@ -129,7 +129,7 @@ class ChangeStream(Stream[Change]):
             except TidewireError:
                 self._again = None
                 raise
-            _log.info("the stream of changes is connected again in %.1f s: %s", step.pause, error)
+            _log.info("reconnecting the stream of changes in %.1f s: %s", step.pause, error)
             self._pause(client._renewing(step, token))
             if self._closing.is_set():
                 return

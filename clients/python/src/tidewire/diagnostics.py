@@ -1,6 +1,6 @@
-"""What a server answers to operators about itself: figures, history, found sources, the fan-out of a post, requests and keys.
+"""The responses of a server to operators: statistics, history, found sources, the fan-out of a post, requests and keys.
 
-Names are those of `/openapi.json`. In a cluster each answer is about one node, by its name in `node`; without a cluster that is None.
+Names are those of `/openapi.json`. In a cluster each response is about one node, named by `node`; without a cluster that is None.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Span: TypeAlias = Literal["hour", "day"]
 
 @dataclass(frozen=True)
 class Queue(Model):
-    """How full a queue is."""
+    """The depth and the limit of a queue."""
 
     depth: int
     limit: int
@@ -27,7 +27,7 @@ class Queue(Model):
 
 @dataclass(frozen=True)
 class Admission(Model):
-    """Requests of one class: how many are under way, may be, and were refused."""
+    """Requests of one class: the numbers in progress, allowed, and refused."""
 
     under_way: int
     limit: int
@@ -36,7 +36,7 @@ class Admission(Model):
 
 @dataclass(frozen=True)
 class FanoutLatency(Model):
-    """How long posts took to the last inbox, of authors with so many `followers`."""
+    """The time of posts to the last inbox, by the number of `followers` of the author."""
 
     count: int
     p50_us: int
@@ -47,13 +47,13 @@ class FanoutLatency(Model):
 
 @dataclass(frozen=True)
 class BackupRun(Model):
-    """A run of backups that has ended."""
+    """A finished run of backups."""
 
     started_at: datetime
     took_ms: int
     sent_bytes: int
     error: str | None
-    """Why it failed; None if it is complete."""
+    """The reason of a failure; None if the run is complete."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,18 @@ class Backups(Model):
     sent_bytes: int
     """Since the start."""
     restorable_from: datetime | None
-    """From this time on every event can be restored, up to the next."""
+    """Every event from this time until `restorable_to` can be restored."""
     restorable_to: datetime | None
     failures: int
     failing: bool
-    """Whether the last run failed."""
+    """True if the last run failed."""
     runs: list[BackupRun] = field(default_factory=list)
     """The last runs since the start of the server, newest first."""
 
 
 @dataclass(frozen=True)
 class Stats(Model):
-    """Figures of a server; `raw` has all of them."""
+    """Statistics of a server; `raw` has all of them."""
 
     users: int
     active: int
@@ -104,9 +104,9 @@ class Stats(Model):
     writes_refused: str | None = None
     """The code with which all writes are refused, such as `disk_full`."""
     disk_free_bytes: int | None = None
-    """Bytes that the disk of the data directory has left."""
+    """Free bytes on the disk of the data directory."""
     stored_bytes: dict[str, int] | None = None
-    """Bytes of the files in the data directory: `journal`, `changes` (kept for consumers), `snapshots`, `archive` and `other`."""
+    """Bytes of the files in the data directory: `journal`, `changes` (retained for consumers), `snapshots`, `archive` and `other`."""
     backups: Backups | None = None
     """None without backups."""
     version: str | None = None
@@ -115,7 +115,7 @@ class Stats(Model):
 
 @dataclass(frozen=True)
 class RequestHistory(Model):
-    """Requests for each second, when they were answered: reads and writes of what users have, connections that stay open, and others."""
+    """Answered requests per second: reads and writes of the data of users, connections that stay open, and others."""
 
     reads: list[float]
     writes: list[float]
@@ -125,7 +125,7 @@ class RequestHistory(Model):
 
 @dataclass(frozen=True)
 class QueueHistory(Model):
-    """How full a queue was at the end of each sample."""
+    """The depth of a queue at the end of each sample."""
 
     depth: list[int]
     limit: int
@@ -133,7 +133,7 @@ class QueueHistory(Model):
 
 @dataclass(frozen=True)
 class MemoryHistory(Model):
-    """Bytes at the end of each sample. `resident` is None where the system does not say."""
+    """Bytes at the end of each sample. `resident` is None if the system does not report it."""
 
     inboxes: list[int]
     posts: list[int]
@@ -144,21 +144,21 @@ class MemoryHistory(Model):
 
 @dataclass(frozen=True)
 class History(Model):
-    """Figures in columns of equal length, the oldest sample first.
+    """Statistics in columns of equal length, the oldest sample first.
 
-    Rates and percentiles are those of the time of the sample; a percentile of nothing is None. Counts are those at its end.
+    Rates and percentiles cover the time of the sample; a percentile without values is None. Counts are those at its end.
     """
 
     at_seconds: list[float]
-    """When each sample ended, in seconds since 1970."""
+    """The end of each sample, in seconds since 1970."""
     interval_seconds: float
     """The time from one sample to the next."""
     samples_max: int
-    """How many samples the server keeps."""
+    """The number of samples that the server retains."""
     next: str
-    """The `since` by which the next answer has only newer samples."""
+    """The `since` for a response with only newer samples."""
     reset: bool
-    """Whether these are all samples there are: what earlier answers had does not count any more."""
+    """True if these are all samples: discard the samples of earlier responses."""
     posts_per_second: list[float]
     pages_per_second: list[float]
     deliveries_per_second: list[float]
@@ -166,10 +166,10 @@ class History(Model):
     live_messages_per_second: list[float]
     requests_per_second: RequestHistory
     refusals_per_second: dict[str, list[float]]
-    """By the code of the refusal. A code of which there were none is not there."""
+    """By the code of the refusal, without codes that did not occur."""
     page_p50_us: list[float | None]
     page_p99_us: list[float | None]
-    """From the request of a home feed to the page that is built."""
+    """From the request of a home feed to the built page."""
     publish_p50_us: list[float | None]
     publish_p99_us: list[float | None]
     """From the head of the request to publish a post to the head of the response."""
@@ -200,7 +200,7 @@ class FoundSource(Model):
 
 @dataclass(frozen=True)
 class FoundSources(Model):
-    """What a search has found. Unless it is `complete`, there was no time to examine more ids than `examined`."""
+    """The result of a search. Unless it is `complete`, there was only time to examine `examined` ids."""
 
     items: list[FoundSource]
     complete: bool
@@ -234,7 +234,7 @@ class ChangeConsumers(Model):
 
 @dataclass(frozen=True)
 class FanoutSource(Model):
-    """A source of a post, with its followers when the post was accepted; `push`: the post is put into their inboxes."""
+    """A source of a post, with its followers when the post was accepted; `push`: the post is written into their inboxes."""
 
     id: str
     followers: int
@@ -244,7 +244,7 @@ class FanoutSource(Model):
 
 @dataclass(frozen=True)
 class Reposter(Model):
-    """Who reposted a post, by which post."""
+    """A repost of a post: its author, id and time."""
 
     user: str
     post: str
@@ -254,7 +254,7 @@ class Reposter(Model):
 
 @dataclass(frozen=True)
 class Reposters(Model):
-    """The newest 50 reposts, and how many there are. Unless it is `complete`, `count` has only those that were examined."""
+    """The newest 50 reposts, and their number. Unless it is `complete`, `count` covers only the examined ones."""
 
     items: list[Reposter]
     count: int
@@ -263,9 +263,9 @@ class Reposters(Model):
 
 @dataclass(frozen=True)
 class PostFanout(Model):
-    """How a post reached its readers. Figures are None once the post is `gone` from the last 1,024, and times where nothing happened.
+    """The fan-out of a post. Figures are None after the post is `gone` from the last 1,024; times are None for steps that did not happen.
 
-    The four counts of inboxes are None, too, until the post is `delivered` or `pulled`.
+    The four counts of inboxes are also None until the post is `delivered` or `pulled`.
     """
 
     post: str
@@ -277,15 +277,15 @@ class PostFanout(Model):
     pulled: int | None
     """Followers of sources that do not push."""
     awake: int | None
-    """Followers of sources that push who had an inbox."""
+    """Followers with an inbox of sources that push."""
     asleep: int | None
-    """The others of them, whose inboxes are filled when they read. In a cluster they may be awake on another node."""
+    """The other followers of these sources, whose inboxes are filled when they read. In a cluster they may be awake on another node."""
     pushed: int | None
     """Inboxes that got the post."""
     already_there: int | None
-    """How often an inbox had the post from another of its sources, or was full of newer ones."""
+    """Deliveries to inboxes that had the post from another of its sources, or were full of newer posts."""
     started_after_us: int | None
-    """Microseconds after the post was queued for delivery, as the next two."""
+    """Microseconds after the post was queued for delivery, like the next two."""
     first_delivery_after_us: int | None
     finished_after_us: int | None
     reposts: Reposters
@@ -294,7 +294,7 @@ class PostFanout(Model):
 
 @dataclass(frozen=True)
 class SlowRequest(Model):
-    """A request that took long, in milliseconds. `status` and `request_id` are None if the client was gone before the answer."""
+    """A slow request. `status` and `request_id` are None if the client disconnected before the response."""
 
     at: datetime
     took_ms: int
@@ -307,7 +307,7 @@ class SlowRequest(Model):
 
 @dataclass(frozen=True)
 class SlowRequests(Model):
-    """The last 100 requests that took at least `threshold_ms`, newest first, and how many there were since the start."""
+    """The last 100 requests that took at least `threshold_ms`, newest first, and their number since the start."""
 
     threshold_ms: int
     count: int
@@ -316,7 +316,7 @@ class SlowRequests(Model):
 
 @dataclass(frozen=True)
 class RefusedRequest(Model):
-    """A request that was refused. `operation`, `method` and `route` are None if there is no such operation."""
+    """A refused request. `operation`, `method` and `route` are None if the operation does not exist."""
 
     at: datetime
     operation: str | None
@@ -329,7 +329,7 @@ class RefusedRequest(Model):
 
 @dataclass(frozen=True)
 class RefusedRequests(Model):
-    """The last 100 requests that were refused, newest first, and how many there were since the start."""
+    """The last 100 refused requests, newest first, and their number since the start."""
 
     count: int
     items: list[RefusedRequest]
@@ -337,7 +337,7 @@ class RefusedRequests(Model):
 
 @dataclass(frozen=True)
 class KeyUse(Model):
-    """How often a server key, or the tokens that a key signed, were used since the start. The key itself is in no answer."""
+    """The use of a server key, or of the tokens that a key signed, since the start. Responses never contain the key itself."""
 
     kind: Literal["server", "token"]
     name: str | None

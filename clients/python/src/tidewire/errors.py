@@ -1,4 +1,4 @@
-"""What can go wrong. All are a `TidewireError`."""
+"""The errors of the clients. All are a `TidewireError`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TidewireError(Exception):
-    """A request that was not done, or whose outcome is not known."""
+    """A request that failed, or whose outcome is unknown."""
 
     def __init__(
         self,
@@ -24,45 +24,45 @@ class TidewireError(Exception):
         message = f"{message} (request {request_id})" if request_id else message
         super().__init__(message)
         self.message = message
-        """What is wrong, for people."""
+        """What failed and why, for people."""
         self.status = status
-        """The HTTP status; None if there was no answer."""
+        """The HTTP status; None without a response."""
         self.code = code
-        """The stable name of the refusal, such as `post_id_taken`: what programs branch on."""
+        """The stable code of the refusal, such as `post_id_taken`, on which programs branch."""
         self.field = field
-        """The field, path part or query parameter at fault."""
+        """The invalid field, path part or query parameter."""
         self.retry_after = retry_after
-        """Seconds after which the same request may succeed."""
+        """Seconds after which a retry may succeed."""
         self.request_id = request_id
-        """The id by which the server's log has the request: `X-Request-Id` of the answer, if it had one."""
+        """The id of the request in the server's log: `X-Request-Id` of the response, if it had one."""
         self.problem: Mapping[str, Any] = problem or {}
         """The whole refusal, as the server sent it."""
 
     @property
     def errors(self) -> Sequence[Mapping[str, Any]]:
-        """Of many follows: each that cannot be made, by its `index` in the request, with `code` and `detail`."""
+        """Of many follows: each edge that cannot be added, by its `index` in the request, with `code` and `detail`."""
         found: Sequence[Mapping[str, Any]] = self.problem.get("errors", ())
         return found
 
     @property
     def outcome_unknown(self) -> bool:
-        """Whether the request may have been done all the same."""
-        # Without Tidewire's code, a proxy has answered: it does not know what the server behind it has done.
+        """True if the request may have been executed nevertheless."""
+        # Without Tidewire's code, a proxy has responded, which does not know the outcome at its server.
         return self.code is None and self.status is not None and (self.status == 408 or self.status >= 500)
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.status in (408, 429, 502, 503, 504)
 
 
 class ConnectionFailed(TidewireError):
-    """No server answered, or the connection broke off before the answer was complete."""
+    """No server responded, or the connection broke before the response was complete."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
-        """Whether the request may have reached a server."""
+        """True if the request may have reached a server."""
 
     @property
     def outcome_unknown(self) -> bool:
@@ -74,7 +74,7 @@ class ConnectionFailed(TidewireError):
 
 
 class UnexpectedAnswer(TidewireError):
-    """An answer that is not Tidewire's: of a proxy, or of a much newer server."""
+    """A response that is not from Tidewire: of a proxy, or of a much newer server."""
 
     @property
     def outcome_unknown(self) -> bool:
@@ -82,7 +82,7 @@ class UnexpectedAnswer(TidewireError):
 
 
 class PartialPage(TidewireError):
-    """A page of an `iter_…` lacks what could not be read in time, also when it was read again. `sources` may have more there."""
+    """A page of an `iter_…` lacks entries of these `sources`, which could not be read in time, even after retries."""
 
     def __init__(self, sources: Sequence[str]) -> None:
         super().__init__(f"the page lacks posts that could not be read in time, of {', '.join(sources)}", status=200, code="partial")
@@ -94,15 +94,15 @@ class PartialPage(TidewireError):
 
 
 class BadRequest(TidewireError):
-    """400, 405, 413, 415 and the like: the request is put wrongly; `field` names the part at fault."""
+    """400, 405, 413, 415 and similar: the request is invalid; `field` names the invalid part."""
 
 
 class SequenceInFuture(BadRequest):
-    """The journal ends before the sequence that was asked for: it is another journal, or was restored or cut."""
+    """The journal ends before the requested sequence: it is another journal, or was restored or cut."""
 
     @property
     def newest(self) -> int:
-        """The last sequence that exists: the greatest `after` that is possible."""
+        """The last existing sequence: the largest possible `after`."""
         return int(self.problem["newest"])
 
 
@@ -111,47 +111,47 @@ class Unauthorized(TidewireError):
 
 
 class Forbidden(TidewireError):
-    """403: who asks may not do this; with the code `blocked`, one of the users has blocked the other."""
+    """403: the client is not allowed to do this; with the code `blocked`, one of the users has blocked the other."""
 
 
 class NotFound(TidewireError):
-    """404: there is no such post, user or list, or no cluster."""
+    """404: the post, user or list does not exist, or there is no cluster."""
 
 
 class Conflict(TidewireError):
-    """409: this contradicts what is there, such as an id that another post has."""
+    """409: the request conflicts with the current state, for example an id of another post."""
 
 
 class Gone(TidewireError):
-    """410: the journal does not have the next event any more. Events are missing: build anew what was made of them."""
+    """410: the journal no longer has the next event. Events are missing: rebuild all data derived from them."""
 
     @property
     def oldest(self) -> int:
-        """The first sequence that is possible."""
+        """The smallest possible sequence."""
         return int(self.problem["oldest"])
 
 
 class Unprocessable(TidewireError):
-    """422: the request is well put, but cannot be done, such as following oneself."""
+    """422: the request is valid, but cannot be executed, such as following oneself."""
 
 
 class RateLimited(TidewireError):
-    """429: this client asks for too much."""
+    """429: the client exceeds a limit."""
 
 
 class ServerFailed(TidewireError):
-    """500: the server failed inside; its log says how."""
+    """500: the server failed; its log has the cause."""
 
 
 class Unavailable(TidewireError):
     """503: the server is overloaded, starting or stopping. Nothing was done.
 
-    Without a `code`, also 502 and 504, it is the answer of a proxy, and `outcome_unknown` is true.
+    Without a `code`, it is the response of a proxy (also 502 and 504), and `outcome_unknown` is true.
     """
 
 
 class OutcomeUnknown(Unavailable):
-    """503 `outcome_unknown`: the write may be done or not."""
+    """503 `outcome_unknown`: the write may have been executed or not."""
 
     @property
     def outcome_unknown(self) -> bool:
@@ -159,7 +159,7 @@ class OutcomeUnknown(Unavailable):
 
 
 class StorageFull(TidewireError):
-    """507: the disk, or the memory that posts or follows may take, is full."""
+    """507: the disk, or the memory for posts or follows, is full."""
 
 
 _BY_CODE: dict[str, type[TidewireError]] = {
@@ -183,7 +183,7 @@ _BY_STATUS: dict[int, type[TidewireError]] = {
 
 
 def refusal(status: int, headers: Mapping[str, str], content: bytes) -> TidewireError:
-    """Returns the error that an answer other than 2xx stands for."""
+    """Returns the error for a response other than 2xx."""
     try:
         problem = json.loads(content)
     except ValueError:
@@ -196,11 +196,11 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes) -> Tidewire
 def refusal_of(
     problem: Mapping[str, Any], request_id: str | None, status: int | None = None, retry_after: float | None = None
 ) -> TidewireError:
-    """Returns the error that a problem stands for, which may be one of many in an answer."""
+    """Returns the error for a problem, which may be one of many in a response."""
     status = status if status is not None else problem.get("status")
     code, detail = problem.get("code"), problem.get("detail")
     if status is None or not 400 <= status < 600:
-        return UnexpectedAnswer(f"an answer with status {status}", status=status, request_id=request_id, problem=problem)
+        return UnexpectedAnswer(f"unexpected response with status {status}", status=status, request_id=request_id, problem=problem)
     usual = BadRequest if status < 500 else ServerFailed
     kind = _BY_CODE.get(code or "") or _BY_STATUS.get(status, usual)
     if kind is Gone and "oldest" not in problem:
@@ -217,5 +217,5 @@ def refusal_of(
 
 
 def _seconds(text: str | None) -> float | None:
-    # The other form of the header is a date, which a proxy may send: then the usual pause is taken.
+    # The header may also be a date, which a proxy may send: then the usual pause applies.
     return float(text) if text is not None and text.isascii() and text.isdigit() else None

@@ -1,4 +1,4 @@
-"""What streams send: the changes of a server, and the live messages of a reader's feed."""
+"""The messages of streams: the changes of a server, and the live messages of a reader's feed."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from .models import Item, Json, Post, Rules
 
 @dataclass(frozen=True)
 class Change(Model):
-    """Something that the server accepted. Store its `place` when it is processed: it is the next `after`."""
+    """A change that the server accepted. Store its `place` after you have processed it: it is the next `after`."""
 
     sequence: int
     type: ClassVar[str] = "?"
 
     @property
     def place(self) -> str:
-        """Where the stream goes on after it: its `sequence`, and between the readers who have missed a post also the reader."""
+        """The place where the stream continues: its `sequence`, and between two readers who missed a post also the reader."""
         return str(self.sequence)
 
 
 @dataclass(frozen=True)
 class PublishedChange(Change):
-    """A post was published; it is as it was then."""
+    """A post was published. It has the content of that time."""
 
     post: Post
     earlier_reposts: list[str] = field(default_factory=list)
-    """The posts that named this repost before it was there, and repeat its original now."""
+    """The posts that named this repost before it existed, and now repeat its original."""
     type: ClassVar[str] = "published"
 
 
 @dataclass(frozen=True)
 class EditedChange(Change):
-    """A post was edited, hidden or shown. `body` and `hidden` have what changed; `has_body` tells a body that is null."""
+    """A post was edited, hidden or unhidden. `body` and `hidden` have the new values; `has_body` is also true for a null body."""
 
     id: str
     at: datetime
@@ -46,7 +46,7 @@ class EditedChange(Change):
 
     @property
     def has_body(self) -> bool:
-        """Whether the body changed."""
+        """True if the body changed."""
         return "body" in self.raw
 
 
@@ -119,21 +119,21 @@ class MutedChange(_OfSource):
 
 @dataclass(frozen=True)
 class UnmutedChange(_OfSource):
-    """A mute was lifted."""
+    """A mute was removed."""
 
     type: ClassVar[str] = "unmuted"
 
 
 @dataclass(frozen=True)
 class BlockedChange(_OfSource):
-    """A user was blocked, which ends the edges between the two."""
+    """A user was blocked, which removes the edges between the two."""
 
     type: ClassVar[str] = "blocked"
 
 
 @dataclass(frozen=True)
 class UnblockedChange(_OfSource):
-    """A block was lifted."""
+    """A block was removed."""
 
     type: ClassVar[str] = "unblocked"
 
@@ -197,7 +197,7 @@ class TokensRevokedChange(Change):
 
 @dataclass(frozen=True)
 class ErasedChange(Change):
-    """A user is erased: delete what you have of it, posts included."""
+    """A user is erased: delete all data of the user, including posts."""
 
     user: str
     type: ClassVar[str] = "erased"
@@ -205,9 +205,9 @@ class ErasedChange(Change):
 
 @dataclass(frozen=True)
 class MissedMessage(Change):
-    """A reader who opted in sleeps and has not seen this post. It may come twice: push under the key of reader and post.
+    """A sleeping reader who opted in has not seen this post. It may come twice: push under a key of reader and post.
 
-    The post has only its ids, `author` and `published_at`; read it by `get_post`, if the push is to show it.
+    The post has only its ids, `author` and `published_at`; read it with `get_post` if the push shows it.
     """
 
     reader: str
@@ -218,15 +218,15 @@ class MissedMessage(Change):
 
     @property
     def place(self) -> str:
-        """Between this reader and the next one of the post."""
+        """The place between this reader and the next one of the post."""
         return f"{self.sequence}-{self.reader}"
 
 
 @dataclass(frozen=True)
 class ReachedMessage(Change):
-    """No event: all up to its `place` was sent, or left out because of `types`.
+    """Not an event: everything up to its `place` was sent, or omitted because of `types`.
 
-    With a `reader`, this place is between the readers who have missed the post that follows. With `more`, the answer goes on.
+    With a `reader`, this place is between two readers who missed the following post. With `more`, the response continues.
     """
 
     reader: str | None = None
@@ -282,7 +282,7 @@ class HelloMessage(LiveMessage):
     recovered: bool
     marker: str | None = None
     after_sequence: int | None = None
-    """In a cluster: read pages with this, `feed(user, after_sequence=…)`, since another node may not have applied it yet."""
+    """In a cluster: read pages with this, `feed(user, after_sequence=…)`, because another node may not have applied it yet."""
     type: ClassVar[str] = "hello"
 
 
@@ -304,7 +304,7 @@ class RemoveMessage(LiveMessage):
 
 @dataclass(frozen=True)
 class UpdateMessage(LiveMessage):
-    """The post of an entry is this now; its place is the same."""
+    """The post of an entry after an edit; its place is the same."""
 
     post: Post
     type: ClassVar[str] = "update"
@@ -328,7 +328,7 @@ class MarkerMessage(LiveMessage):
 
 @dataclass(frozen=True)
 class UnreadMessage(LiveMessage):
-    """How many entries are unread; only with `unread=True`."""
+    """The number of unread entries; only with `unread=True`."""
 
     unread: int
     capped: bool
@@ -338,7 +338,7 @@ class UnreadMessage(LiveMessage):
 
 @dataclass(frozen=True)
 class BeatMessage(LiveMessage):
-    """Nothing has happened. Streams use it up, and do not yield it."""
+    """A heartbeat. Streams consume it, and do not yield it."""
 
     type: ClassVar[str] = "beat"
 

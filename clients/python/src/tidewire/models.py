@@ -1,4 +1,4 @@
-"""What a server answers. Names are those of `/openapi.json`; times are `datetime`s in UTC."""
+"""The responses of a server. Names are those of `/openapi.json`; times are `datetime`s in UTC."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ._decode import Model
 from .errors import TidewireError
 
 Json: TypeAlias = Any
-"""Whatever `json.dumps` takes."""
+"""Any value that `json.dumps` accepts."""
 Kind: TypeAlias = Literal["post", "user", "ad"]
 Replies: TypeAlias = Literal["followed", "all", "none"]
 
 
 @dataclass(frozen=True)
 class PostCounts(Model):
-    """How many replies and reposts a post has; hidden ones are not counted."""
+    """The numbers of replies and reposts of a post, without hidden ones."""
 
     replies: int
     reposts: int
@@ -28,8 +28,8 @@ class PostCounts(Model):
 class Post(Model):
     """A post.
 
-    In a page that was read with `fields="ids"`, in the answer to a batch, and of what a reader missed, it has only `id`, `external_id`,
-    `author` and `published_at`. With `fields="counts"` it has `counts` too.
+    In a page read with `fields="ids"`, in the response to a batch, and in a missed message, it has only `id`, `external_id`,
+    `author` and `published_at`. With `fields="counts"` it also has `counts`.
     """
 
     id: str
@@ -49,7 +49,7 @@ class Post(Model):
 
 @dataclass(frozen=True)
 class NewPost:
-    """A post to publish in a batch. Without an `id` and an `external_id` it gets an id before it is sent, so that sending it again is safe.
+    """A post to publish in a batch. Without `id` and `external_id`, the client generates an id, so that sending it again is safe.
 
     `repost_of` and `reply_to` are ids of posts, or `ext:` and their external ids.
     """
@@ -68,7 +68,7 @@ class NewPost:
 
 @dataclass(frozen=True)
 class PublishedPost(Model):
-    """A post of a batch that was published; not `created` if it was there already."""
+    """A published post of a batch; `created` is false if it existed already."""
 
     created: bool
     post: Post
@@ -76,14 +76,14 @@ class PublishedPost(Model):
 
 @dataclass(frozen=True)
 class RefusedPost:
-    """A post of a batch that was refused."""
+    """A refused post of a batch."""
 
     error: TidewireError
 
 
 @dataclass(frozen=True)
 class PostList(Model):
-    """Posts by ids; `missing` are unknown or deleted."""
+    """Posts by ids; `missing` lists unknown and deleted ones."""
 
     posts: list[Post]
     missing: list[str]
@@ -98,14 +98,14 @@ class PostsPage(Model):
     sequence: int
     """The page has all posts that were accepted up to here and are not deleted."""
     complete: bool
-    """False if there may be posts that only an archive across a network has: they are not listed."""
+    """False if only an archive across a network may have some posts: these are not listed."""
     unreadable: Sequence[str] = ()
     """Posts that are damaged."""
 
 
 @dataclass(frozen=True)
 class Repost(Model):
-    """Who reposted an entry's post, and by which post."""
+    """A repost of an entry's post: its author, time and id."""
 
     user: str
     at: datetime
@@ -148,9 +148,9 @@ class Page(Model):
     next: str | None
     newest: str | None
     partial: list[str]
-    """Sources that could not be read in time: what is missing of them is there when the page is read again later."""
+    """Sources that could not be read in time. Their entries appear when the page is read again later."""
     gap: bool = False
-    """What came in since `after` is not known any more: read the feed again from this page."""
+    """The server no longer knows the entries since `after`: read the feed again from this page."""
     partial_more: int = 0
     passed_over: int = 0
     unreadable: Sequence[str] = ()
@@ -165,7 +165,7 @@ class FeedOfUser(Page):
 
 @dataclass(frozen=True)
 class RefusedFeed:
-    """One of many readers, whose page was refused."""
+    """The refusal of the page of one of many readers."""
 
     user: str
     error: TidewireError
@@ -173,7 +173,7 @@ class RefusedFeed:
 
 @dataclass(frozen=True)
 class RouteCost(Model):
-    """What the posts of a source cost by push and by pull, in microseconds of processor time an hour."""
+    """The cost of the posts of a source by push and by pull, in microseconds of processor time per hour."""
 
     push_us_per_hour: float
     pull_us_per_hour: float
@@ -196,7 +196,7 @@ class User(Model):
 
 @dataclass(frozen=True)
 class Source(Model):
-    """Who is followed, follows, is muted, blocked or a member, and since when."""
+    """A source of a list (follows, followers, mutes, blocks or members), and the time since when it is listed."""
 
     id: str
     since: datetime
@@ -212,7 +212,7 @@ class SourceList(Model):
 
 @dataclass(frozen=True)
 class NamedList(Model):
-    """A list of a reader, and how many members it has."""
+    """A list of a reader, and its number of members."""
 
     name: str
     members: int
@@ -228,7 +228,7 @@ class ListOfLists(Model):
 
 @dataclass(frozen=True)
 class NewFollow:
-    """An edge to add: `follower` follows `source`. `backfill` limits how many earlier posts come with it."""
+    """An edge to add: `follower` follows `source`. `backfill` limits the number of earlier posts that it brings."""
 
     follower: str
     source: str
@@ -238,7 +238,7 @@ class NewFollow:
 
 @dataclass(frozen=True)
 class Followed(Model):
-    """How many edges of a request were new, were there already, and were removed."""
+    """The numbers of new, existing and removed edges of a request."""
 
     created: int
     existing: int
@@ -247,7 +247,7 @@ class Followed(Model):
 
 @dataclass(frozen=True)
 class Rules(Model):
-    """What a reader's feed shows."""
+    """The rules of a reader's feed."""
 
     show_own: bool
     replies: Replies
@@ -258,7 +258,7 @@ class Rules(Model):
 
 @dataclass(frozen=True)
 class Marker(Model):
-    """A read marker. With `complete` false counting stopped early: there may be more, even if `unread` is 0."""
+    """A read marker. If `complete` is false, counting stopped early: there may be more unread entries, even if `unread` is 0."""
 
     cursor: str | None
     unread: int
@@ -268,7 +268,7 @@ class Marker(Model):
 
 @dataclass(frozen=True)
 class Reason(Model):
-    """What brings a post into a feed; `kind` says which fields are set."""
+    """A reason for a post in a feed; `kind` determines which fields are set."""
 
     kind: str
     source: str | None = None
@@ -279,7 +279,7 @@ class Reason(Model):
 
 @dataclass(frozen=True)
 class Blocker(Model):
-    """Why a post is not shown; `kind` says which fields are set."""
+    """A reason why a post is not shown; `kind` determines which fields are set."""
 
     kind: str
     source: str | None = None
@@ -299,7 +299,7 @@ class Explanation(Model):
 
 @dataclass(frozen=True)
 class Verdict(Model):
-    """An inbox beside one that was newly built."""
+    """The comparison of an inbox with a newly built one."""
 
     good: bool
     entries: int
@@ -340,7 +340,7 @@ class ListWithMembers(Model):
 
 @dataclass(frozen=True)
 class UserData(Model):
-    """All that is stored about a user. `posts` has hidden ones too; `unreadable` those that the archive cannot read."""
+    """All stored data of a user. `posts` includes hidden ones; `unreadable` lists those that the archive cannot read."""
 
     user: str
     last_seen: datetime | None
@@ -376,17 +376,17 @@ class Node(Model):
     address: str
     partitions: list[int]
     heard_ms: int | None = None
-    """Milliseconds since its last beat; None if none was heard yet."""
+    """Milliseconds since its last heartbeat; None before the first one."""
 
 
 @dataclass(frozen=True)
 class GoneNode(Model):
-    """A node that was a member of the cluster in the last hour and is none now."""
+    """A node that left the cluster in the last hour."""
 
     name: str
     address: str
     gone_ms: int
-    """Milliseconds since it was seen to go."""
+    """Milliseconds since the responding node noticed that it left."""
 
 
 @dataclass(frozen=True)
@@ -399,7 +399,7 @@ class World(Model):
 
 @dataclass(frozen=True)
 class Cluster(Model):
-    """The nodes of a cluster, as one of them sees it."""
+    """The nodes of a cluster, as the responding node sees them."""
 
     node: str
     nodes: list[Node]
@@ -413,4 +413,4 @@ class Cluster(Model):
     session_ms: int | None = None
     """Milliseconds after which a silent node counts as dead."""
     beat_ms: int | None = None
-    """Milliseconds between two beats of a node."""
+    """Milliseconds between two heartbeats of a node."""

@@ -4,14 +4,14 @@ const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker', '
 export const UNAUTHENTICATED = 4001;
 export const TOO_MANY = 4029;
 
-/** Takes each message of a connection. */
+/** Handles each message of a connection. */
 type OnMessage = (message: LiveMessage<any>) => void;
-/** Takes the end of a connection, with the code of a WebSocket's; null: without one. And what the server said of it. */
+/** Handles the end of a connection, with the close code of a WebSocket (otherwise null) and the reason from the server. */
 type OnEnd = (code: number | null, reason?: string) => void;
 /** Opens a connection, reports its messages and its end, and returns how to close it without a report. */
 export type Open = (url: string, onMessage: OnMessage, onEnd: OnEnd, token: string | null) => () => void;
 
-/** What a WebSocket must be able to do: that of browsers, of Node 22, and of the package `ws` are. */
+/** The required interface of a WebSocket: those of browsers, of Node 22, and of the package `ws` have it. */
 export interface SocketLike {
   onopen: ((event: any) => void) | null;
   onmessage: ((event: any) => void) | null;
@@ -20,7 +20,7 @@ export interface SocketLike {
   readonly readyState: number;
   close(): void;
 }
-/** The class of such. */
+/** The class of such WebSockets. */
 export type SocketClass = new (url: string, protocols?: string[]) => SocketLike;
 
 // Each opens a connection, reports its messages and its end, and returns how to close it without a report.
@@ -31,11 +31,11 @@ export function openSocket(WebSocket: SocketClass): Open {
     const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
     socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
     socket.onclose = ({ code, reason }) => onEnd(code, reason);
-    // What went wrong is said by its end, too. The package `ws` throws where nobody listens.
+    // The close event also reports the failure. The package `ws` throws without a listener.
     socket.onerror = () => {};
     return () => {
       socket.onmessage = socket.onclose = null;
-      // Browsers complain of a socket that is closed before it is open. Elsewhere it would keep the program from its end.
+      // Browsers log an error for a socket that is closed before it is open. Elsewhere it would keep the program running.
       if (socket.readyState === 0 && globalThis.document) socket.onopen = () => socket.close();
       else socket.close();
     };
@@ -46,14 +46,14 @@ export const openEvents: Open = (url, onMessage, onEnd) => {
   const source = new EventSource(url);
   MESSAGE_TYPES.forEach((type) => source.addEventListener(type, ({ data }) => onMessage(JSON.parse(data))));
   source.onerror = () => {
-    // The browser would come back by itself, but all at the same time, and not after a refusal.
+    // The browser would reconnect by itself, but all clients at the same time, and not after a refusal.
     source.close();
     onEnd(null);
   };
   return () => source.close();
 };
 
-/** Server-sent events by `fetch`: with a token, which `EventSource` cannot send, and where there is no `EventSource`. */
+/** Server-sent events by `fetch`: with a token, which `EventSource` cannot send, or without `EventSource`. */
 export function streamEvents(send: typeof fetch): Open {
   return (url, onMessage, onEnd, token) => {
     const canceller = new AbortController();
@@ -65,7 +65,7 @@ export function streamEvents(send: typeof fetch): Open {
       if (!answer.ok) {
         const { code, detail } = await answer.json().catch(() => ({}));
         const why = `${detail ? `: ${detail}` : ''}${requestOf(answer)}`;
-        // As of a WebSocket, what follows the code is for people.
+        // As with a WebSocket, the text after the code is for people.
         if (answer.status === 401) return report(UNAUTHENTICATED, code && `${code}${why}`);
         const said = `the server answered ${answer.status}${why}`;
         return report(code === 'too_many_connections' ? TOO_MANY : null, said);
@@ -94,7 +94,7 @@ export async function* eventData(body: ReadableStream<Uint8Array>): AsyncGenerat
   }
 }
 
-/** By which request the server's log has a refusal, if it says so. */
+/** The id of a refused request in the server's log, if the response has one. */
 export function requestOf({ headers }: Response): string {
   const id = headers.get('X-Request-Id');
   return id ? ` (request ${id})` : '';

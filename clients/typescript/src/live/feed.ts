@@ -17,48 +17,48 @@ const PARTIAL_TRIES = 3;
 const HELLO_MAX_MS = 15_000;
 const PAGE_WAIT_MAX_MS = 15_000;
 const TOKEN_WAIT_MAX_MS = 15_000;
-// Timers end at once where they are to wait for more than 24 days.
+// Timers of more than 24 days would fire at once.
 const RETRY_AFTER_MAX_MS = 300_000;
 const SETTLED_MS = 5_000;
-// A beat comes every 30 seconds.
+// A heartbeat comes every 30 seconds.
 const SILENCE_MAX_MS = 75_000;
 const TOO_SLOW = 4008;
-// What an error page or JSON has: a WebSocket fails at once with it.
+// Characters of an error page or of JSON, with which a WebSocket fails at once.
 const NO_TOKEN = /[{}<>"\s]/;
-const ASKS_FOR_TOKEN = 'the server asks for authentication';
+const ASKS_FOR_TOKEN = 'the server requires authentication';
 const TOO_MANY_CONNECTIONS = 'this reader has too many connections';
 
-/** What the server knows the reader by; or what returns it, and another one after it has expired. */
+/** A token that authenticates the reader, or a function that returns one, called again after it has expired. */
 export type TokenSource = string | (() => string | Promise<string>);
 
-/** Live: `items` is the feed as it is now. */
+/** Live: `items` is the current feed. */
 export type FeedState = 'connecting' | 'live' | 'reconnecting' | 'stopped';
 
-/** How many entries of a feed are unread, as `GET …/marker` has it. */
+/** The number of unread entries of a feed, as in `GET …/marker`. */
 export type Unread = Pick<UnreadMessage, 'unread' | 'capped' | 'complete'>;
 
-/** How a feed is followed. */
+/** The options of a feed. */
 export interface FeedOptions {
-  /** Whose feed. */
+  /** The reader of the feed. */
   user: string;
   /**
-   * URL of the server, by default the page's own. Of several, the nodes of a cluster, one is used as long as it
-   * answers, and then the next.
+   * URL of the server, by default the page's own. Several URLs are the nodes of a cluster: the feed uses one until it
+   * does not respond, then the next.
    */
   server?: string | readonly string[];
-  /** Entries to have at first, and to read at a time: 20, at most 100. */
+  /** Entries to read at first and at a time, at most 100 [default: 20]. */
   limit?: number;
-  /** Entries that new ones may bring it to before the oldest go: 500. */
+  /** The number of entries above which new ones remove the oldest [default: 500]. */
   keep?: number;
-  /** `websocket` where there is one, else `sse`: server-sent events. */
+  /** `websocket` if available, otherwise `sse`: server-sent events. */
   transport?: 'websocket' | 'sse';
-  /** A function is asked at first, again whenever the server refuses the last one, and when no answer came for 15 s. */
+  /** A function is called at first, and again when the server refuses the last token, or it did not return for 15 s. */
   token?: TokenSource;
-  /** Whether to be told the number of unread entries. */
+  /** Report the number of unread entries. */
   unread?: boolean;
-  /** The class of WebSockets where there is none: of the package `ws`, in Node 20. */
+  /** The class of WebSockets, if there is no global one: of the package `ws`, in Node 20. */
   WebSocket?: SocketClass;
-  /** In place of the global `fetch`: for pages and server-sent events. */
+  /** Replaces the global `fetch`, for pages and server-sent events. */
   fetch?: typeof fetch;
 }
 
@@ -85,7 +85,7 @@ export interface Feed<Body = unknown> {
   removeEventListener(...of: Parameters<EventTarget['removeEventListener']>): void;
 }
 
-/** What a try to read a page has come to: if there is neither a page nor an error, another try may succeed. */
+/** The result of a try to read a page: without a page and an error, a retry may succeed. */
 interface PageRead<Body> {
   page?: Page<Body>;
   error?: Error;
@@ -93,20 +93,20 @@ interface PageRead<Body> {
 }
 
 /**
- * A reader's home feed. Events: `change` of the items; `state`; `marker`, whose `detail` is the cursor the reader has
- * read up to; `unread`, with the number of unread entries, if that is wanted.
+ * A reader's home feed. Events: `change` of the items; `state`; `marker`, whose `detail` is the cursor of the read
+ * marker; `unread`, with the number of unread entries, if requested.
  */
 export class Feed<Body = unknown> extends EventTarget {
   /**
-   * Why it stopped by itself; or, while it is `reconnecting`, why the last attempt to connect has failed. Null again when a
-   * connection is there. What the server said of it is the `cause`, with its `code`. @type {Error|null}
+   * The reason why it stopped by itself, or, while `reconnecting`, why the last attempt to connect failed. Null again when a
+   * connection is established. The refusal of the server is its `cause`, with a `code`. @type {Error|null}
    */
   error: Error | null = null;
-  /** The number of unread entries, as `GET …/marker` has it; null: not known. @type {object|null} */
+  /** The number of unread entries, as in `GET …/marker`; null: unknown. @type {object|null} */
   unread: Unread | null = null;
 
   #user: string;
-  /** The one in use comes first. */
+  /** The server in use comes first. */
   #servers: string[];
   #wantsUnread: boolean;
   #transport: 'websocket' | 'sse';
@@ -114,13 +114,13 @@ export class Feed<Body = unknown> extends EventTarget {
   #fetch: typeof fetch | undefined;
   #askToken: (() => string | Promise<string>) | null = null;
   #token: string | null = null;
-  /** Whether the token is one that the server has not taken yet. */
+  /** True if the server has not accepted the token yet. */
   #isTokenNew = false;
   #asked: Promise<unknown> | null = null;
   #connecting: object | null = null;
   #timeline: Timeline<Body>;
   #state: FeedState = 'stopped';
-  /** When the connection was greeted, by `performance.now()`; null: it was not, or there is none. */
+  /** The time of the hello, by `performance.now()`; null before it, or without a connection. */
   #greetedAt: number | null = null;
   #failures = 0;
   #hangUp = () => {};
@@ -131,17 +131,17 @@ export class Feed<Body = unknown> extends EventTarget {
 
   /**
    * @param {object} options
-   * @param {string} options.user whose feed
-   * @param {string|string[]} [options.server] origin of the server, by default the page's own; of several, the nodes of
-   *   a cluster, one is used as long as it answers, and then the next
-   * @param {number} [options.limit] entries to have at first, and to read at a time, at most 100
-   * @param {number} [options.keep] entries that new ones may bring it to, before the oldest go
+   * @param {string} options.user the reader of the feed
+   * @param {string|string[]} [options.server] origin of the server, by default the page's own; several are the nodes of
+   *   a cluster: the feed uses one until it does not respond, then the next
+   * @param {number} [options.limit] entries to read at first and at a time, at most 100
+   * @param {number} [options.keep] the number of entries above which new ones remove the oldest
    * @param {'websocket'|'sse'} [options.transport]
-   * @param {string|(() => string|Promise<string>)} [options.token] what the server knows the reader by; a function is
-   *   asked at first, and again whenever the server does not take the last one any more, or no answer came for 15 s
-   * @param {boolean} [options.unread] whether to be told the number of unread entries
-   * @param {Function} [options.WebSocket] the class of WebSockets where there is none
-   * @param {Function} [options.fetch] in place of the global one, for pages and server-sent events
+   * @param {string|(() => string|Promise<string>)} [options.token] authenticates the reader; a function is
+   *   called at first, and again when the server no longer accepts the last token, or it did not return for 15 s
+   * @param {boolean} [options.unread] report the number of unread entries
+   * @param {Function} [options.WebSocket] the class of WebSockets, if there is no global one
+   * @param {Function} [options.fetch] replaces the global one, for pages and server-sent events
    */
   constructor({
     user,
@@ -164,22 +164,22 @@ export class Feed<Body = unknown> extends EventTarget {
     this.#timeline = new Timeline<Body>(limit, keep);
   }
 
-  /** The entries, newest first, as pages have them. */
+  /** The entries, newest first, as in pages. */
   get items(): readonly Item<Body>[] {
     return this.#timeline.items;
   }
 
-  /** Whether there may be older entries. */
+  /** True if there may be older entries. */
   get hasMore(): boolean {
     return this.#timeline.hasMore;
   }
 
-  /** @returns {'connecting'|'live'|'reconnecting'|'stopped'} Live: `items` is the feed as it is now. */
+  /** @returns {'connecting'|'live'|'reconnecting'|'stopped'} Live: `items` is the current feed. */
   get state(): FeedState {
     return this.#state;
   }
 
-  /** Connects, and stays connected. Goes on from where it was stopped, if the server still knows. */
+  /** Connects, and stays connected. Resumes where it was stopped, if the server still has that place. */
   start(): void {
     if (this.#state !== 'stopped') return;
     this.error = null;
@@ -188,7 +188,7 @@ export class Feed<Body = unknown> extends EventTarget {
     this.#connect();
   }
 
-  /** Lets go of the server. The items stay. */
+  /** Disconnects. The items stay. */
   stop(): void {
     this.#disconnect();
     this.#reading = null;
@@ -197,7 +197,7 @@ export class Feed<Body = unknown> extends EventTarget {
     this.#set('stopped');
   }
 
-  /** Reads older entries, again and again until it succeeds. @returns {Promise<void>} when they are there */
+  /** Reads older entries, and retries until it succeeds. @returns {Promise<void>} when they are in `items` */
   loadMore(): Promise<void> {
     this.#timeline.wantMore();
     return this.#read();
@@ -206,7 +206,7 @@ export class Feed<Body = unknown> extends EventTarget {
   #connect(): void {
     const server = this.#servers[0]!;
     const giveUp = () => {
-      this.error = new Error(`${notConnected(server)}. It is tried again`);
+      this.error = new Error(`${notConnected(server)}. Retrying`);
       this.#leave(server);
       this.#reconnect();
     };
@@ -215,10 +215,10 @@ export class Feed<Body = unknown> extends EventTarget {
     if (!asked) return this.#open();
     const connecting = (this.#connecting = {});
     const ifStill = (what: () => void) => () => this.#connecting === connecting && what();
-    // Who cannot get a token tries again, as with a server that does not answer.
+    // Without a token, it retries, as with a server that does not respond.
     const reconnect = (cause: unknown) => {
       if (this.#connecting !== connecting) return;
-      this.error = new Error('no token could be had; it is tried again', { cause });
+      this.error = new Error('could not get a token; retrying', { cause });
       this.#reconnect();
     };
     asked.then(
@@ -237,19 +237,19 @@ export class Feed<Body = unknown> extends EventTarget {
     this.#hangUp = open(url, (message) => this.#receive(message), ended, token);
   }
 
-  /** Asks for a token, if there is none and somebody to ask. */
+  /** Calls the function for a token, if there is no token and a function. */
   #missingToken(): Promise<unknown> | null {
     if (this.#token || !this.#askToken) return null;
     return (this.#asked ??= inTime(TOKEN_WAIT_MAX_MS, Promise.resolve().then(this.#askToken))
       .then((token) => {
         if (token && (typeof token !== 'string' || NO_TOKEN.test(token)))
-          throw new TypeError('the function brought no token');
+          throw new TypeError('the function returned an invalid token');
         [this.#token, this.#isTokenNew] = [token, true];
       })
       .finally(() => (this.#asked = null)));
   }
 
-  /** Forgets a token that the server does not take. False: no other can be had, or would be better. */
+  /** Drops a token that the server refuses. False: there is no function, or another token would not help. */
   #dropToken(used: string | null): boolean {
     if (!this.#askToken) return false;
     if (used !== this.#token) return true;
@@ -258,7 +258,7 @@ export class Feed<Body = unknown> extends EventTarget {
     return true;
   }
 
-  /** Uses the next server from now on, if it is still this one that is used. */
+  /** Uses the next server from now on, if this one is still in use. */
   #leave(server: string): void {
     if (this.#servers[0] === server) this.#servers.push(this.#servers.shift()!);
   }
@@ -304,26 +304,26 @@ export class Feed<Body = unknown> extends EventTarget {
     if (code === UNAUTHENTICATED) {
       if (this.#dropToken(token)) return this.#reconnect(this.#greetedAt !== null);
       const said = reason ? `${ASKS_FOR_TOKEN}: ${reason}` : ASKS_FOR_TOKEN;
-      // What follows the code is for people.
+      // The text after the code is for people.
       return this.#fail(new Error(said, { cause: { code: reason?.split(':')[0] || 'unauthenticated' } }));
     }
     if (code === TOO_MANY) {
-      // One of the others may end, or be of a page that was left. The limit is the same on every server.
-      this.error = new Error(`${TOO_MANY_CONNECTIONS}; it is tried again`);
+      // One of the others may end, or belong to a page that was left. The limit is the same on every server.
+      this.error = new Error(`${TOO_MANY_CONNECTIONS}; retrying`);
     } else if (this.#greetedAt === null) {
-      this.error = new Error(reason || `${notConnected(server)}. It is tried again`);
+      this.error = new Error(reason || `${notConnected(server)}. Retrying`);
       this.#leave(server);
     }
     this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
   }
 
   #reconnect(atOnce = false): void {
-    // One that is greeted and dropped, again and again, is to be slowed down, too.
+    // Slows down connections that are repeatedly greeted and dropped.
     if (this.#greetedAt !== null && performance.now() - this.#greetedAt > SETTLED_MS) this.#failures = 0;
     this.#disconnect();
     this.#set('reconnecting');
     this.#timer = setTimeout(() => this.#connect(), atOnce ? 0 : backOff(this.#failures++));
-    // What can be read is shown even while nothing is live; what is wrong with the request is said there, too.
+    // Pages are read even while nothing is live; their refusals also report what is wrong with the request.
     this.#read();
   }
 
@@ -354,7 +354,7 @@ export class Feed<Body = unknown> extends EventTarget {
       const { page, error, retryAfter = 0 } = await this.#page(read);
       if (isOver()) return;
       if (error) return this.#fail(error);
-      // What a page lacks for want of time is usually there when it is read again; in the end it is taken as it is.
+      // A partial page is usually complete when it is read again; after these tries it is accepted.
       if (!page || (page.partial?.length && failures < PARTIAL_TRIES)) {
         await this.#pause(Math.max(backOff(failures++), Math.min(retryAfter * 1000, RETRY_AFTER_MAX_MS)));
         if (isOver()) return;
@@ -369,7 +369,7 @@ export class Feed<Body = unknown> extends EventTarget {
     this.#reading = null;
   }
 
-  /** A page; or nothing, if another try may succeed; or the error, if none will. */
+  /** A page; or nothing, if a retry may succeed; or a permanent error. */
   async #page({ before, limit, afterSequence }: Read<Body>): Promise<PageRead<Body>> {
     const canceller = new AbortController();
     this.#cancelPage = () => canceller.abort();
@@ -379,7 +379,7 @@ export class Feed<Body = unknown> extends EventTarget {
       if (asked) await asked;
       const token = this.#token;
       const url = this.#url('feed', before === null ? { limit } : { limit, before });
-      // Browsers refuse to run theirs as a method.
+      // Browsers refuse to call their `fetch` as a method.
       const send = this.#fetch ?? fetch;
       const headers: Record<string, string> =
         afterSequence === undefined ? {} : { 'Tidewire-After': String(afterSequence) };
@@ -402,7 +402,7 @@ export class Feed<Body = unknown> extends EventTarget {
     }
   }
 
-  /** Ends early when the server is there again, or the feed is stopped. */
+  /** Waits. Ends early when the server is reachable again, or the feed is stopped. */
   #pause(ms: number): Promise<void> {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, ms);

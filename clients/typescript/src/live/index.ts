@@ -1,15 +1,15 @@
 /**
- * Tidewire's live client: one reader's home feed, kept up to date.
+ * Tidewire's live client: one reader's live home feed.
  *
  *     import { Feed } from '/tidewire.js';
  *     const feed = new Feed({ user: 'ann' });
  *     feed.addEventListener('change', () => show(feed.items));
  *     feed.start();
  *
- * `Timeline` is what the feed is, by what pages and messages said; it does no input or output. `Feed` reads pages, stays
- * connected, and hands both over to a `Timeline`.
+ * `Timeline` holds the entries of the feed, from pages and messages; it does no input or output. `Feed` reads pages, stays
+ * connected, and passes pages and messages to a `Timeline`.
  *
- * Built from clients/typescript/src/live: to be changed there.
+ * Built from clients/typescript/src/live: change it there.
  */
 
 export * from './timeline.js';

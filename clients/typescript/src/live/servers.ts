@@ -1,4 +1,4 @@
-/** The protocol of a URL, empty if it is none. Not with `URL.canParse`, which older browsers lack. */
+/** The protocol of a URL, empty if it is invalid. Not with `URL.canParse`, which older browsers lack. */
 function protocolOf(url: string): string {
   try {
     return new URL(url).protocol;
@@ -7,7 +7,7 @@ function protocolOf(url: string): string {
   }
 }
 
-/** The URLs of the servers. Throws if there is none, or one that cannot be connected to. */
+/** The URLs of the servers. Throws without a URL, or if one has another protocol. */
 export function checkedServers(server: string | readonly string[] | undefined): string[] {
   const servers = [server ?? []].flat();
   if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a browser page');
@@ -21,14 +21,14 @@ export function checkedServers(server: string | readonly string[] | undefined): 
   return servers;
 }
 
-/** All likely causes of a connection that did not come about: browsers do not tell pages which one it is. */
+/** All likely causes of a failed connection: browsers do not report the actual one to pages. */
 export function notConnected(server: string): string {
   const { origin, protocol } = globalThis.location ?? {};
-  const causes = ['it does not run or cannot be reached'];
+  const causes = ['it is not running or cannot be reached'];
   if (origin && origin !== new URL(server).origin) {
-    causes.push(`it refuses pages of ${origin}, since its --cors-origins does not name them`);
+    causes.push(`it refuses pages of ${origin}, because its --cors-origins does not list them`);
     if (protocol === 'https:' && server.startsWith('http:')) causes.push('a page with https cannot use one with http');
   }
-  causes.push('it or a proxy before it refused the connection');
+  causes.push('it or a proxy in front of it refused the connection');
   return `no connection to ${server}: ${causes.join('; or ')}`;
 }

@@ -1,12 +1,12 @@
 import type { Item, LiveMessage, Page, Post } from '../types.js';
 
-// Bounds are cursors, which compare as text; these are above and below all of them.
+// Bounds are cursors, which compare as text. These are above and below all cursors.
 const ABOVE_ALL = '\uffff';
 const BELOW_ALL = '';
 
 export const PAGE_MAX = 100;
 
-/** Where a connection is resumed: the last message that was applied. */
+/** The position after which a connection resumes: the last applied message. */
 export interface Session {
   epoch: string;
   seq: number;
@@ -18,25 +18,25 @@ export interface Read<Body> {
   before: string | null;
   limit: number;
   bound: string;
-  /** To be sent as `Tidewire-After`, if it is there: only a node of a cluster that has applied it may answer. */
+  /** The value of `Tidewire-After`, if any: only a node of a cluster that has applied it may answer. */
   afterSequence: number | undefined;
-  /** What has arrived since the read began. */
+  /** The messages that have arrived since the read began. */
   messages: Numbered<Body>[];
 }
 
 /** The first message of a connection. */
 export type Hello = Extract<LiveMessage, { type: 'hello' }>;
-/** The messages that are numbered, and `beat`. */
+/** The numbered messages, and `beat`. */
 export type Numbered<Body> = Exclude<LiveMessage<Body>, { type: 'hello' | 'unread' }>;
 
 /**
  * The entries of a feed, and how far down they are complete.
  *
- * A page shows the feed at some moment while it was being read, and messages may overtake it. So those that arrive since
- * the read began are kept, and applied once more on top of the page: each may be applied twice.
+ * A page shows the feed at some moment during the read, and messages may overtake it. So the messages that arrive since
+ * the read began are stored, and applied again on top of the page: each may be applied twice.
  */
 export class Timeline<Body = unknown> {
-  /** The last message applied, `{epoch, seq}`: where to resume. Null: nowhere. */
+  /** The last applied message, `{epoch, seq}`, after which to resume. Null: cannot resume. */
   session: Session | null = null;
 
   #limit: number;
@@ -44,46 +44,46 @@ export class Timeline<Body = unknown> {
   #wanted: number;
   #entries = new Map<string, Item<Body>>();
   #sorted: readonly Item<Body>[] | null = null;
-  /** The entries are complete from the newest down to this cursor, and none is kept below. */
+  /** The entries are complete from the newest down to this cursor, and there are none below. */
   #bound = ABOVE_ALL;
-  /** The first page has to be read, and takes the place of everything. */
+  /** The first page must be read, and replaces all entries. */
   #outdated = true;
   #read: Read<Body> | null = null;
-  /** The sequence of a cluster's log that pages must have at least: a node behind it may lack what no message tells. */
+  /** The sequence of a cluster's log that pages must have at least: a node behind it may lack entries without messages. */
   #afterSequence: number | undefined;
 
   /**
-   * @param {number} limit entries to have, and to read at a time
-   * @param {number} keep entries that new ones may bring it to, before the oldest go
+   * @param {number} limit entries to show, and to read at a time
+   * @param {number} keep the number of entries above which new ones remove the oldest
    */
   constructor(limit = 20, keep = 500) {
     this.#limit = this.#wanted = Math.min(limit, PAGE_MAX);
     this.#keep = Math.max(keep, this.#limit);
   }
 
-  /** The entries, newest first, as pages have them. Not to be changed. */
+  /** The entries, newest first, as in pages. Do not change them. */
   get items(): readonly Item<Body>[] {
     const newestFirst = (a: Item<Body>, b: Item<Body>) => (a.cursor < b.cursor ? 1 : -1);
     return (this.#sorted ??= Object.freeze([...this.#entries.values()].sort(newestFirst)));
   }
 
-  /** Whether there may be older entries. */
+  /** True if there may be older entries. */
   get hasMore(): boolean {
     return this.#bound !== BELOW_ALL;
   }
 
-  /** Whether the entries are those of the feed, but for messages on their way. */
+  /** True if the entries are those of the feed, except for messages in transit. */
   get isCurrent(): boolean {
     return !this.#outdated && this.#bound !== ABOVE_ALL;
   }
 
-  /** Asks for older entries. */
+  /** Requests older entries. */
   wantMore(): void {
     this.#wanted = this.#entries.size + this.#limit;
     this.#keep = Math.max(this.#keep, this.#wanted + this.#limit);
   }
 
-  /** Takes the first message of a connection. False: what was missed is not told, so the feed is to be read again. */
+  /** Applies the first message of a connection. False: the missed messages do not follow, so the feed must be read again. */
   hello({
     epoch,
     seq,
@@ -94,17 +94,17 @@ export class Timeline<Body = unknown> {
     const resumed = recovered && this.session?.epoch === epoch && this.session.seq === seq;
     this.session = { epoch, seq };
     if (resumed) return true;
-    // A page that is being read may be older than what was missed.
+    // A page that is being read may be older than the missed messages.
     this.#read = null;
     this.#outdated = true;
-    // Who was at the end of the feed stays there: what is new now must not push old entries out.
+    // A client at the end of the feed stays there: new entries must not push old ones out.
     const size = this.#entries.size;
     const wanted = this.hasMore ? Math.min(size, PAGE_MAX) : Math.min(size + PAGE_MAX, this.#keep);
     this.#wanted = Math.max(this.#limit, wanted);
     return false;
   }
 
-  /** Takes any other message. False: one is missing, so that there is nothing to resume from. */
+  /** Applies any other message. False: an earlier one is missing, so the session cannot resume. */
   apply(message: Numbered<Body>): boolean {
     if (message.type === 'beat' && message.seq === this.session?.seq) return true;
     if (!this.session || message.type === 'beat' || message.seq !== this.session.seq + 1) {
@@ -117,7 +117,7 @@ export class Timeline<Body = unknown> {
     return true;
   }
 
-  /** The page to read now, `{before, limit}`; null: none. The same read may be started again after it failed. */
+  /** The page to read now, `{before, limit}`; null: none. The same read may start again after a failure. */
   startRead(): Read<Body> | null {
     const missing = this.#wanted - (this.#outdated ? 0 : this.#entries.size);
     if (missing <= 0 || (!this.#outdated && !this.hasMore)) return null;
@@ -134,11 +134,11 @@ export class Timeline<Body = unknown> {
     return this.#read;
   }
 
-  /** Takes the page of a read. */
+  /** Applies the page of a read. */
   finishRead(read: Read<Body>, page: Pick<Page<Body>, 'items' | 'next'>): void {
     if (this.#read !== read) return;
     this.#read = null;
-    // Above the page is a gap by now: it is read again from further up.
+    // There is a gap above the page now: it is read again from further up.
     if (!this.#outdated && this.#bound !== read.bound) return;
     if (this.#outdated) this.#entries.clear();
     this.#outdated = false;

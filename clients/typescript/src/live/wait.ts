@@ -1,16 +1,16 @@
 const BACKOFF_BASE_MS = 500;
 const BACKOFF_MAX_MS = 30_000;
 
-/** What is promised, unless it takes too long. */
+/** The value of a promise, unless it takes too long. */
 export function inTime<T>(ms: number, promise: Promise<T>): Promise<T> {
   let timer: ReturnType<typeof setTimeout>;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer in ${ms} ms`)), ms);
+    timer = setTimeout(() => reject(new Error(`no response in ${ms} ms`)), ms);
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Exponential, with full jitter: clients that were cut off together do not come back together. */
+/** Exponential, with full jitter, so that clients disconnected together do not reconnect together. */
 export function backOff(attempt: number): number {
   return Math.random() * Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
 }

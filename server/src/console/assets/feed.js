@@ -319,7 +319,7 @@ function isBusy() {
   return stream.matches(':hover') || stream.contains(document.activeElement) || byId('posts').getBoundingClientRect().top < 0;
 }
 
-const isOfKey = ({ message, cause }) => ['invalid_token', 'token_expired', 'unauthenticated'].includes(cause?.code) || /asks for authentication/.test(message);
+const isOfKey = ({ message, cause }) => ['invalid_token', 'token_expired', 'unauthenticated'].includes(cause?.code) || /requires authentication/.test(message);
 
 /** The reason why a feed stopped. */
 function stopped(error) {

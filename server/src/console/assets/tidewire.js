@@ -1,18 +1,18 @@
 /**
- * Tidewire's live client: one reader's home feed, kept up to date.
+ * Tidewire's live client: one reader's live home feed.
  *
  *     import { Feed } from '/tidewire.js';
  *     const feed = new Feed({ user: 'ann' });
  *     feed.addEventListener('change', () => show(feed.items));
  *     feed.start();
  *
- * `Timeline` is what the feed is, by what pages and messages said; it does no input or output. `Feed` reads pages, stays
- * connected, and hands both over to a `Timeline`.
+ * `Timeline` holds the entries of the feed, from pages and messages; it does no input or output. `Feed` reads pages, stays
+ * connected, and passes pages and messages to a `Timeline`.
  *
- * Built from clients/typescript/src/live: to be changed there.
+ * Built from clients/typescript/src/live: change it there.
  */
 
-// Bounds are cursors, which compare as text; these are above and below all of them.
+// Bounds are cursors, which compare as text. These are above and below all cursors.
 const ABOVE_ALL = '\uffff';
 const BELOW_ALL = '';
 
@@ -22,15 +22,15 @@ const PARTIAL_TRIES = 3;
 const HELLO_MAX_MS = 15_000;
 const PAGE_WAIT_MAX_MS = 15_000;
 const TOKEN_WAIT_MAX_MS = 15_000;
-// Timers end at once where they are to wait for more than 24 days.
+// Timers of more than 24 days would fire at once.
 const RETRY_AFTER_MAX_MS = 300_000;
 const SETTLED_MS = 5_000;
-// A beat comes every 30 seconds.
+// A heartbeat comes every 30 seconds.
 const SILENCE_MAX_MS = 75_000;
 const TOO_SLOW = 4008;
-// What an error page or JSON has: a WebSocket fails at once with it.
+// Characters of an error page or of JSON, with which a WebSocket fails at once.
 const NO_TOKEN = /[{}<>"\s]/;
-const ASKS_FOR_TOKEN = 'the server asks for authentication';
+const ASKS_FOR_TOKEN = 'the server requires authentication';
 const TOO_MANY_CONNECTIONS = 'this reader has too many connections';
 
 const MESSAGE_TYPES = ['hello', 'post', 'remove', 'update', 'stale', 'marker', 'unread', 'beat'];
@@ -42,11 +42,11 @@ const BACKOFF_MAX_MS = 30_000;
 /**
  * The entries of a feed, and how far down they are complete.
  *
- * A page shows the feed at some moment while it was being read, and messages may overtake it. So those that arrive since
- * the read began are kept, and applied once more on top of the page: each may be applied twice.
+ * A page shows the feed at some moment during the read, and messages may overtake it. So the messages that arrive since
+ * the read began are stored, and applied again on top of the page: each may be applied twice.
  */
 export class Timeline {
-  /** The last message applied, `{epoch, seq}`: where to resume. Null: nowhere. */
+  /** The last applied message, `{epoch, seq}`, after which to resume. Null: cannot resume. */
   session = null;
 
   #limit;
@@ -54,62 +54,62 @@ export class Timeline {
   #wanted;
   #entries = new Map();
   #sorted = null;
-  /** The entries are complete from the newest down to this cursor, and none is kept below. */
+  /** The entries are complete from the newest down to this cursor, and there are none below. */
   #bound = ABOVE_ALL;
-  /** The first page has to be read, and takes the place of everything. */
+  /** The first page must be read, and replaces all entries. */
   #outdated = true;
   #read = null;
-  /** The sequence of a cluster's log that pages must have at least: a node behind it may lack what no message tells. */
+  /** The sequence of a cluster's log that pages must have at least: a node behind it may lack entries without messages. */
   #afterSequence;
 
   /**
-   * @param {number} limit entries to have, and to read at a time
-   * @param {number} keep entries that new ones may bring it to, before the oldest go
+   * @param {number} limit entries to show, and to read at a time
+   * @param {number} keep the number of entries above which new ones remove the oldest
    */
   constructor(limit = 20, keep = 500) {
     this.#limit = this.#wanted = Math.min(limit, PAGE_MAX);
     this.#keep = Math.max(keep, this.#limit);
   }
 
-  /** The entries, newest first, as pages have them. Not to be changed. */
+  /** The entries, newest first, as in pages. Do not change them. */
   get items() {
     const newestFirst = (a, b) => (a.cursor < b.cursor ? 1 : -1);
     return (this.#sorted ??= Object.freeze([...this.#entries.values()].sort(newestFirst)));
   }
 
-  /** Whether there may be older entries. */
+  /** True if there may be older entries. */
   get hasMore() {
     return this.#bound !== BELOW_ALL;
   }
 
-  /** Whether the entries are those of the feed, but for messages on their way. */
+  /** True if the entries are those of the feed, except for messages in transit. */
   get isCurrent() {
     return !this.#outdated && this.#bound !== ABOVE_ALL;
   }
 
-  /** Asks for older entries. */
+  /** Requests older entries. */
   wantMore() {
     this.#wanted = this.#entries.size + this.#limit;
     this.#keep = Math.max(this.#keep, this.#wanted + this.#limit);
   }
 
-  /** Takes the first message of a connection. False: what was missed is not told, so the feed is to be read again. */
+  /** Applies the first message of a connection. False: the missed messages do not follow, so the feed must be read again. */
   hello({ epoch, seq, recovered, after_sequence }) {
     this.#afterSequence = after_sequence;
     const resumed = recovered && this.session?.epoch === epoch && this.session.seq === seq;
     this.session = { epoch, seq };
     if (resumed) return true;
-    // A page that is being read may be older than what was missed.
+    // A page that is being read may be older than the missed messages.
     this.#read = null;
     this.#outdated = true;
-    // Who was at the end of the feed stays there: what is new now must not push old entries out.
+    // A client at the end of the feed stays there: new entries must not push old ones out.
     const size = this.#entries.size;
     const wanted = this.hasMore ? Math.min(size, PAGE_MAX) : Math.min(size + PAGE_MAX, this.#keep);
     this.#wanted = Math.max(this.#limit, wanted);
     return false;
   }
 
-  /** Takes any other message. False: one is missing, so that there is nothing to resume from. */
+  /** Applies any other message. False: an earlier one is missing, so the session cannot resume. */
   apply(message) {
     if (message.type === 'beat' && message.seq === this.session?.seq) return true;
     if (!this.session || message.type === 'beat' || message.seq !== this.session.seq + 1) {
@@ -122,7 +122,7 @@ export class Timeline {
     return true;
   }
 
-  /** The page to read now, `{before, limit}`; null: none. The same read may be started again after it failed. */
+  /** The page to read now, `{before, limit}`; null: none. The same read may start again after a failure. */
   startRead() {
     const missing = this.#wanted - (this.#outdated ? 0 : this.#entries.size);
     if (missing <= 0 || (!this.#outdated && !this.hasMore)) return null;
@@ -139,11 +139,11 @@ export class Timeline {
     return this.#read;
   }
 
-  /** Takes the page of a read. */
+  /** Applies the page of a read. */
   finishRead(read, page) {
     if (this.#read !== read) return;
     this.#read = null;
-    // Above the page is a gap by now: it is read again from further up.
+    // There is a gap above the page now: it is read again from further up.
     if (!this.#outdated && this.#bound !== read.bound) return;
     if (this.#outdated) this.#entries.clear();
     this.#outdated = false;
@@ -191,20 +191,20 @@ export class Timeline {
 }
 
 /**
- * A reader's home feed. Events: `change` of the items; `state`; `marker`, whose `detail` is the cursor the reader has
- * read up to; `unread`, with the number of unread entries, if that is wanted.
+ * A reader's home feed. Events: `change` of the items; `state`; `marker`, whose `detail` is the cursor of the read
+ * marker; `unread`, with the number of unread entries, if requested.
  */
 export class Feed extends EventTarget {
   /**
-   * Why it stopped by itself; or, while it is `reconnecting`, why the last attempt to connect has failed. Null again when a
-   * connection is there. What the server said of it is the `cause`, with its `code`. @type {Error|null}
+   * The reason why it stopped by itself, or, while `reconnecting`, why the last attempt to connect failed. Null again when a
+   * connection is established. The refusal of the server is its `cause`, with a `code`. @type {Error|null}
    */
   error = null;
-  /** The number of unread entries, as `GET …/marker` has it; null: not known. @type {object|null} */
+  /** The number of unread entries, as in `GET …/marker`; null: unknown. @type {object|null} */
   unread = null;
 
   #user;
-  /** The one in use comes first. */
+  /** The server in use comes first. */
   #servers;
   #wantsUnread;
   #transport;
@@ -212,13 +212,13 @@ export class Feed extends EventTarget {
   #fetch;
   #askToken = null;
   #token = null;
-  /** Whether the token is one that the server has not taken yet. */
+  /** True if the server has not accepted the token yet. */
   #isTokenNew = false;
   #asked = null;
   #connecting = null;
   #timeline;
   #state = 'stopped';
-  /** When the connection was greeted, by `performance.now()`; null: it was not, or there is none. */
+  /** The time of the hello, by `performance.now()`; null before it, or without a connection. */
   #greetedAt = null;
   #failures = 0;
   #hangUp = () => {};
@@ -229,17 +229,17 @@ export class Feed extends EventTarget {
 
   /**
    * @param {object} options
-   * @param {string} options.user whose feed
-   * @param {string|string[]} [options.server] origin of the server, by default the page's own; of several, the nodes of
-   *   a cluster, one is used as long as it answers, and then the next
-   * @param {number} [options.limit] entries to have at first, and to read at a time, at most 100
-   * @param {number} [options.keep] entries that new ones may bring it to, before the oldest go
+   * @param {string} options.user the reader of the feed
+   * @param {string|string[]} [options.server] origin of the server, by default the page's own; several are the nodes of
+   *   a cluster: the feed uses one until it does not respond, then the next
+   * @param {number} [options.limit] entries to read at first and at a time, at most 100
+   * @param {number} [options.keep] the number of entries above which new ones remove the oldest
    * @param {'websocket'|'sse'} [options.transport]
-   * @param {string|(() => string|Promise<string>)} [options.token] what the server knows the reader by; a function is
-   *   asked at first, and again whenever the server does not take the last one any more, or no answer came for 15 s
-   * @param {boolean} [options.unread] whether to be told the number of unread entries
-   * @param {Function} [options.WebSocket] the class of WebSockets where there is none
-   * @param {Function} [options.fetch] in place of the global one, for pages and server-sent events
+   * @param {string|(() => string|Promise<string>)} [options.token] authenticates the reader; a function is
+   *   called at first, and again when the server no longer accepts the last token, or it did not return for 15 s
+   * @param {boolean} [options.unread] report the number of unread entries
+   * @param {Function} [options.WebSocket] the class of WebSockets, if there is no global one
+   * @param {Function} [options.fetch] replaces the global one, for pages and server-sent events
    */
   constructor({
     user,
@@ -262,22 +262,22 @@ export class Feed extends EventTarget {
     this.#timeline = new Timeline(limit, keep);
   }
 
-  /** The entries, newest first, as pages have them. */
+  /** The entries, newest first, as in pages. */
   get items() {
     return this.#timeline.items;
   }
 
-  /** Whether there may be older entries. */
+  /** True if there may be older entries. */
   get hasMore() {
     return this.#timeline.hasMore;
   }
 
-  /** @returns {'connecting'|'live'|'reconnecting'|'stopped'} Live: `items` is the feed as it is now. */
+  /** @returns {'connecting'|'live'|'reconnecting'|'stopped'} Live: `items` is the current feed. */
   get state() {
     return this.#state;
   }
 
-  /** Connects, and stays connected. Goes on from where it was stopped, if the server still knows. */
+  /** Connects, and stays connected. Resumes where it was stopped, if the server still has that place. */
   start() {
     if (this.#state !== 'stopped') return;
     this.error = null;
@@ -286,7 +286,7 @@ export class Feed extends EventTarget {
     this.#connect();
   }
 
-  /** Lets go of the server. The items stay. */
+  /** Disconnects. The items stay. */
   stop() {
     this.#disconnect();
     this.#reading = null;
@@ -295,7 +295,7 @@ export class Feed extends EventTarget {
     this.#set('stopped');
   }
 
-  /** Reads older entries, again and again until it succeeds. @returns {Promise<void>} when they are there */
+  /** Reads older entries, and retries until it succeeds. @returns {Promise<void>} when they are in `items` */
   loadMore() {
     this.#timeline.wantMore();
     return this.#read();
@@ -304,7 +304,7 @@ export class Feed extends EventTarget {
   #connect() {
     const server = this.#servers[0];
     const giveUp = () => {
-      this.error = new Error(`${notConnected(server)}. It is tried again`);
+      this.error = new Error(`${notConnected(server)}. Retrying`);
       this.#leave(server);
       this.#reconnect();
     };
@@ -313,10 +313,10 @@ export class Feed extends EventTarget {
     if (!asked) return this.#open();
     const connecting = (this.#connecting = {});
     const ifStill = (what) => () => this.#connecting === connecting && what();
-    // Who cannot get a token tries again, as with a server that does not answer.
+    // Without a token, it retries, as with a server that does not respond.
     const reconnect = (cause) => {
       if (this.#connecting !== connecting) return;
-      this.error = new Error('no token could be had; it is tried again', { cause });
+      this.error = new Error('could not get a token; retrying', { cause });
       this.#reconnect();
     };
     asked.then(
@@ -335,19 +335,19 @@ export class Feed extends EventTarget {
     this.#hangUp = open(url, (message) => this.#receive(message), ended, token);
   }
 
-  /** Asks for a token, if there is none and somebody to ask. */
+  /** Calls the function for a token, if there is no token and a function. */
   #missingToken() {
     if (this.#token || !this.#askToken) return null;
     return (this.#asked ??= inTime(TOKEN_WAIT_MAX_MS, Promise.resolve().then(this.#askToken))
       .then((token) => {
         if (token && (typeof token !== 'string' || NO_TOKEN.test(token)))
-          throw new TypeError('the function brought no token');
+          throw new TypeError('the function returned an invalid token');
         [this.#token, this.#isTokenNew] = [token, true];
       })
       .finally(() => (this.#asked = null)));
   }
 
-  /** Forgets a token that the server does not take. False: no other can be had, or would be better. */
+  /** Drops a token that the server refuses. False: there is no function, or another token would not help. */
   #dropToken(used) {
     if (!this.#askToken) return false;
     if (used !== this.#token) return true;
@@ -356,7 +356,7 @@ export class Feed extends EventTarget {
     return true;
   }
 
-  /** Uses the next server from now on, if it is still this one that is used. */
+  /** Uses the next server from now on, if this one is still in use. */
   #leave(server) {
     if (this.#servers[0] === server) this.#servers.push(this.#servers.shift());
   }
@@ -402,26 +402,26 @@ export class Feed extends EventTarget {
     if (code === UNAUTHENTICATED) {
       if (this.#dropToken(token)) return this.#reconnect(this.#greetedAt !== null);
       const said = reason ? `${ASKS_FOR_TOKEN}: ${reason}` : ASKS_FOR_TOKEN;
-      // What follows the code is for people.
+      // The text after the code is for people.
       return this.#fail(new Error(said, { cause: { code: reason?.split(':')[0] || 'unauthenticated' } }));
     }
     if (code === TOO_MANY) {
-      // One of the others may end, or be of a page that was left. The limit is the same on every server.
-      this.error = new Error(`${TOO_MANY_CONNECTIONS}; it is tried again`);
+      // One of the others may end, or belong to a page that was left. The limit is the same on every server.
+      this.error = new Error(`${TOO_MANY_CONNECTIONS}; retrying`);
     } else if (this.#greetedAt === null) {
-      this.error = new Error(reason || `${notConnected(server)}. It is tried again`);
+      this.error = new Error(reason || `${notConnected(server)}. Retrying`);
       this.#leave(server);
     }
     this.#reconnect(code === TOO_SLOW && this.#greetedAt !== null);
   }
 
   #reconnect(atOnce = false) {
-    // One that is greeted and dropped, again and again, is to be slowed down, too.
+    // Slows down connections that are repeatedly greeted and dropped.
     if (this.#greetedAt !== null && performance.now() - this.#greetedAt > SETTLED_MS) this.#failures = 0;
     this.#disconnect();
     this.#set('reconnecting');
     this.#timer = setTimeout(() => this.#connect(), atOnce ? 0 : backOff(this.#failures++));
-    // What can be read is shown even while nothing is live; what is wrong with the request is said there, too.
+    // Pages are read even while nothing is live; their refusals also report what is wrong with the request.
     this.#read();
   }
 
@@ -452,7 +452,7 @@ export class Feed extends EventTarget {
       const { page, error, retryAfter = 0 } = await this.#page(read);
       if (isOver()) return;
       if (error) return this.#fail(error);
-      // What a page lacks for want of time is usually there when it is read again; in the end it is taken as it is.
+      // A partial page is usually complete when it is read again; after these tries it is accepted.
       if (!page || (page.partial?.length && failures < PARTIAL_TRIES)) {
         await this.#pause(Math.max(backOff(failures++), Math.min(retryAfter * 1000, RETRY_AFTER_MAX_MS)));
         if (isOver()) return;
@@ -467,7 +467,7 @@ export class Feed extends EventTarget {
     this.#reading = null;
   }
 
-  /** A page; or nothing, if another try may succeed; or the error, if none will. */
+  /** A page; or nothing, if a retry may succeed; or a permanent error. */
   async #page({ before, limit, afterSequence }) {
     const canceller = new AbortController();
     this.#cancelPage = () => canceller.abort();
@@ -477,7 +477,7 @@ export class Feed extends EventTarget {
       if (asked) await asked;
       const token = this.#token;
       const url = this.#url('feed', before === null ? { limit } : { limit, before });
-      // Browsers refuse to run theirs as a method.
+      // Browsers refuse to call their `fetch` as a method.
       const send = this.#fetch ?? fetch;
       const headers = afterSequence === undefined ? {} : { 'Tidewire-After': String(afterSequence) };
       const answer = await send(url, { signal: canceller.signal, ...withToken(token, headers) });
@@ -499,7 +499,7 @@ export class Feed extends EventTarget {
     }
   }
 
-  /** Ends early when the server is there again, or the feed is stopped. */
+  /** Waits. Ends early when the server is reachable again, or the feed is stopped. */
   #pause(ms) {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, ms);
@@ -518,7 +518,7 @@ export class Feed extends EventTarget {
   }
 }
 
-/** The protocol of a URL, empty if it is none. Not with `URL.canParse`, which older browsers lack. */
+/** The protocol of a URL, empty if it is invalid. Not with `URL.canParse`, which older browsers lack. */
 function protocolOf(url) {
   try {
     return new URL(url).protocol;
@@ -527,7 +527,7 @@ function protocolOf(url) {
   }
 }
 
-/** The URLs of the servers. Throws if there is none, or one that cannot be connected to. */
+/** The URLs of the servers. Throws without a URL, or if one has another protocol. */
 function checkedServers(server) {
   const servers = [server ?? []].flat();
   if (servers.length === 0) throw new TypeError('server: the URL of the server is needed outside of a browser page');
@@ -541,15 +541,15 @@ function checkedServers(server) {
   return servers;
 }
 
-/** All likely causes of a connection that did not come about: browsers do not tell pages which one it is. */
+/** All likely causes of a failed connection: browsers do not report the actual one to pages. */
 function notConnected(server) {
   const { origin, protocol } = globalThis.location ?? {};
-  const causes = ['it does not run or cannot be reached'];
+  const causes = ['it is not running or cannot be reached'];
   if (origin && origin !== new URL(server).origin) {
-    causes.push(`it refuses pages of ${origin}, since its --cors-origins does not name them`);
+    causes.push(`it refuses pages of ${origin}, because its --cors-origins does not list them`);
     if (protocol === 'https:' && server.startsWith('http:')) causes.push('a page with https cannot use one with http');
   }
-  causes.push('it or a proxy before it refused the connection');
+  causes.push('it or a proxy in front of it refused the connection');
   return `no connection to ${server}: ${causes.join('; or ')}`;
 }
 
@@ -561,11 +561,11 @@ function openSocket(WebSocket) {
     const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
     socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
     socket.onclose = ({ code, reason }) => onEnd(code, reason);
-    // What went wrong is said by its end, too. The package `ws` throws where nobody listens.
+    // The close event also reports the failure. The package `ws` throws without a listener.
     socket.onerror = () => {};
     return () => {
       socket.onmessage = socket.onclose = null;
-      // Browsers complain of a socket that is closed before it is open. Elsewhere it would keep the program from its end.
+      // Browsers log an error for a socket that is closed before it is open. Elsewhere it would keep the program running.
       if (socket.readyState === 0 && globalThis.document) socket.onopen = () => socket.close();
       else socket.close();
     };
@@ -576,14 +576,14 @@ const openEvents = (url, onMessage, onEnd) => {
   const source = new EventSource(url);
   MESSAGE_TYPES.forEach((type) => source.addEventListener(type, ({ data }) => onMessage(JSON.parse(data))));
   source.onerror = () => {
-    // The browser would come back by itself, but all at the same time, and not after a refusal.
+    // The browser would reconnect by itself, but all clients at the same time, and not after a refusal.
     source.close();
     onEnd(null);
   };
   return () => source.close();
 };
 
-/** Server-sent events by `fetch`: with a token, which `EventSource` cannot send, and where there is no `EventSource`. */
+/** Server-sent events by `fetch`: with a token, which `EventSource` cannot send, or without `EventSource`. */
 function streamEvents(send) {
   return (url, onMessage, onEnd, token) => {
     const canceller = new AbortController();
@@ -595,7 +595,7 @@ function streamEvents(send) {
       if (!answer.ok) {
         const { code, detail } = await answer.json().catch(() => ({}));
         const why = `${detail ? `: ${detail}` : ''}${requestOf(answer)}`;
-        // As of a WebSocket, what follows the code is for people.
+        // As with a WebSocket, the text after the code is for people.
         if (answer.status === 401) return report(UNAUTHENTICATED, code && `${code}${why}`);
         const said = `the server answered ${answer.status}${why}`;
         return report(code === 'too_many_connections' ? TOO_MANY : null, said);
@@ -624,7 +624,7 @@ async function* eventData(body) {
   }
 }
 
-/** By which request the server's log has a refusal, if it says so. */
+/** The id of a refused request in the server's log, if the response has one. */
 function requestOf({ headers }) {
   const id = headers.get('X-Request-Id');
   return id ? ` (request ${id})` : '';
@@ -634,16 +634,16 @@ const withToken = (token, more = {}) => ({
   headers: token ? { Authorization: `Bearer ${token}`, ...more } : more,
 });
 
-/** What is promised, unless it takes too long. */
+/** The value of a promise, unless it takes too long. */
 function inTime(ms, promise) {
   let timer;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer in ${ms} ms`)), ms);
+    timer = setTimeout(() => reject(new Error(`no response in ${ms} ms`)), ms);
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Exponential, with full jitter: clients that were cut off together do not come back together. */
+/** Exponential, with full jitter, so that clients disconnected together do not reconnect together. */
 function backOff(attempt) {
   return Math.random() * Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
 }

@@ -42,10 +42,7 @@ pub(super) fn all() -> Named {
             "UnfollowedChange",
             optional(
                 message(NAMES[4], json!({"follower": user, "source": source})),
-                &[(
-                    "keep",
-                    json!({"type": "boolean", "description": "Posts that the follow brought stay in the feed."}),
-                )],
+                &[("keep", json!({"type": "boolean", "description": "The posts of the source stay in the feed."}))],
             ),
         ),
         ("FollowsChange", message(NAMES[5], json!({"follows": array(follow()), "unfollows": array(unfollow)}))),

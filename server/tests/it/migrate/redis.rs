@@ -322,7 +322,7 @@ fn pruning_removes_data_deleted_in_redis_but_not_unreadable_data() {
     let (code, said) = script.run(&["compare", "--readers", "0"]);
     assert!(code == 1 && said.contains("feed of zoe: 40 of cas was not there before"), "{said}");
 
-    let left_out = "1 users whose id Tidewire does not take, left out";
+    let left_out = "1 users whose id Tidewire does not accept, left out";
     let pruned = [
         "1 follows that were there already",
         "1 mutes",
