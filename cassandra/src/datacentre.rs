@@ -95,7 +95,7 @@ mod tests {
             (&["dc1", "dc2"], Some("dc2"), Ok(Some("dc2"))),
             (&["dc1", "dc2"], None, Err("several datacentres (dc1, dc2)")),
             (&["dc1", "dc2"], Some("dc3"), Err("no replicas in the datacentre dc3")),
-            (&["dc1"], Some("DC1"), Err("but in dc1")),
+            (&["dc1"], Some("DC1"), Err("it has replicas in dc1")),
         ] {
             let found = of(&names(replicas), named);
             match expected {

@@ -28,7 +28,7 @@ pub struct KafkaOptions {
     pub brokers: String,
     /// The name of the cluster. Its log is the topic `NAME.log`.
     pub name: String,
-    /// Further properties of librdkafka, for TLS and SASL (feature `kafka-ssl`). Empty by default. Properties that Tidewire depends on
+    /// Further properties of librdkafka, for TLS and SASL (feature `cluster-tls`). Empty by default. Properties that Tidewire depends on
     /// are rejected.
     pub properties: BTreeMap<String, String>,
     /// Maximum time for an answer of a broker. Default: 5 s.

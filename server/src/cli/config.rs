@@ -127,7 +127,8 @@ impl Check {
 
 /// Returns a warning if this is the former name of a setting or of its variable.
 fn renamed(kind: &str, name: &str) -> Option<String> {
-    names::present_name(name).map(|present| format!("the {kind} {name} is now {present}; the next release refuses it"))
+    names::present_name(name)
+        .map(|present| format!("the {kind} {name} is now {present}; the next release does not read it"))
 }
 
 /// Returns variables that are probably misspelt names of settings, each with the name of the setting's variable.

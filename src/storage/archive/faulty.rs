@@ -328,7 +328,7 @@ impl<A: Archive> RemoteArchive for FaultyArchive<A> {
     }
 
     fn list_sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
-        self.archive.remote().map_or(Ok(Vec::new()), RemoteArchive::list_sources)
+        self.archive.sources()
     }
 
     fn begin_copy(&self) -> Result<(), ArchiveError> {

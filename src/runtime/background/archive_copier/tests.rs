@@ -13,7 +13,7 @@ use crate::feed::post::{Body, Draft};
 use crate::state::unwritten::TieringLimits;
 use crate::state::world::StateMachine;
 use crate::storage::archive::faulty::{FaultyArchive, Plan};
-use crate::storage::archive::{Archive, ArchivedRecord, Batch, MemoryArchive, RemoteArchive};
+use crate::storage::archive::{Archive as _, ArchivedRecord, Batch, MemoryArchive, RemoteArchive};
 
 type Store = FaultyArchive<MemoryArchive>;
 
@@ -29,8 +29,8 @@ fn node(posts: u64) -> Node {
     let store = Arc::new(Store::remote(MemoryArchive::ordered(), Plan::default()));
     let behind = Arc::new(ReplicatedArchive::new(Arc::clone(&store) as Arc<dyn RemoteArchive>).unwrap());
     let limits = TieringLimits { outbox_posts: 1_000_000, posts_bytes: usize::MAX };
-    let archive = (Arc::clone(&behind) as Arc<dyn Archive>, limits);
-    let (world, mut machine) = World::create_with(CelebrityPolicy::PushAll, Sharding::new(1), Some(archive));
+    let (policy, sharding) = (CelebrityPolicy::PushAll, Sharding::new(1));
+    let (world, mut machine) = World::create_replicated(policy, sharding, Arc::clone(&behind), limits);
     for nth in 1..=posts {
         let draft = Draft::new(SourceId::new("ann").unwrap(), Body::new("1").unwrap());
         let position = at(nth as i64, nth);
