@@ -33,7 +33,7 @@ const USERS: usize = 30_000;
 /// Average number of sources that a user follows besides stars.
 const FOLLOWED: usize = 20;
 
-/// Number of sources of which each user follows a half.
+/// Number of sources. Each user follows half of them.
 const STARS: usize = 20;
 
 /// Number of accounts that publish automatically, in the workload with bots.
@@ -319,7 +319,7 @@ async fn cost_of_post(followers: usize, readers: usize) -> f64 {
     spent.as_nanos() as f64 / posts as f64
 }
 
-/// Returns the processor time of a page of a reader who follows 100 sources, of which `pulled` are pulled.
+/// Returns the processor time of a page. Its reader follows 100 sources; the reader pulls `pulled` of them.
 async fn cost_of_page(pulled: usize) -> f64 {
     let (readers, sources) = (size(3_000, 20), 100);
     let above = CelebrityPolicy::Above(NonZeroU64::new(readers as u64).unwrap());

@@ -40,7 +40,7 @@ pub(super) struct StoredIds {
 /// The known version of the stored list of sources that are held back.
 #[derive(Debug, Default)]
 pub(super) struct StoredSources {
-    /// The version that was read or stored last. The outer option is none if it is unknown, the inner one if there is no list.
+    /// The version that this process read or stored last. The outer option is `None` if it is unknown, the inner one if no list exists.
     version: Option<Option<i64>>,
 }
 

@@ -260,7 +260,7 @@ fn the_largest_sequence_of_any_write_is_known_after_a_start() {
     let written = || CassandraArchive::open(&options).unwrap().written().unwrap();
     let archive = CassandraArchive::open(&options).unwrap();
     assert_eq!(written(), Sequence(0));
-    // A copy counts as older than everything, whatever it contains.
+    // The archive treats a copy as older than every other write.
     archive.write(&Batch { as_of: Sequence(0), ..posts([(1, post("copied"))]) }).unwrap();
     archive.persist(Sequence(90)).unwrap();
     assert_eq!(written(), Sequence(0));

@@ -30,7 +30,7 @@ const KNOWN_MAX: usize = 50_000;
 /// Time after which a bucket that was replaced is deleted. Readers that still had the old layout have finished by then.
 pub(super) const REPLACED_FOR: Duration = Duration::from_secs(120);
 
-/// Time by which a post outlives its entries, in seconds, if archived data expires: an entry never names a missing post.
+/// Seconds that a post outlives its entries if archived data expires. So an entry never names a missing post.
 const TTL_MARGIN_SECONDS: i32 = 3_600;
 
 /// The write time before that of the first copy of another archive. Copies have ascending times, all of them before the first event.

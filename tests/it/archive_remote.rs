@@ -63,17 +63,24 @@ impl Town {
         let engine = open(&files, &shared(&archive), durability).0;
         engine.follow(vec![edge("ann", "bob"), edge("ann", "cas"), edge("dan", "cas")]).await.unwrap();
         let town = Self { files, archive, durability, engine };
-        town.publish(40).await;
-        town.settle().await;
+        for nth in 0..40 {
+            town.publish_pair(nth).await;
+            // No round of tiering is in progress at the end. It would archive posts that an inbox has by then.
+            town.settle().await;
+        }
         town
     }
 
     /// Publishes as many posts of bob and of cas.
     async fn publish(&self, count: usize) {
         for nth in 0..count {
-            self.engine.publish(draft("bob", &nth.to_string()), true).await.unwrap();
-            self.engine.publish(draft("cas", &nth.to_string()), true).await.unwrap();
+            self.publish_pair(nth).await;
         }
+    }
+
+    async fn publish_pair(&self, nth: usize) {
+        self.engine.publish(draft("bob", &nth.to_string()), true).await.unwrap();
+        self.engine.publish(draft("cas", &nth.to_string()), true).await.unwrap();
     }
 
     async fn late(&self, author: &str, at: i64) -> PostId {
