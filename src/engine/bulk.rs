@@ -7,12 +7,10 @@ use tokio::sync::oneshot;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::feed::event::NewEdge;
 use crate::feed::post::Draft;
-use crate::id::SourceId;
 use crate::runtime::background::resolver::{Resolver, needs};
 use crate::runtime::fanout::open_fanouts::Backlog;
-use crate::runtime::message::{Command, FollowResult, Published};
+use crate::runtime::message::{Command, Published};
 use crate::runtime::processor::queue::NotTaken;
 use crate::state::resolved::Resolved;
 
@@ -61,27 +59,5 @@ impl Engine {
             NotTaken::Full { queue, limit } => shared.overloaded(queue, limit),
             NotTaken::Closed => Error::ShuttingDown,
         })
-    }
-
-    /// Creates edges, and then removes others, each given as its follower and its source. Returns how many were created
-    /// or existed, and how many were removed. Either all changes are made or none.
-    ///
-    /// # Errors
-    /// The error lists every edge that cannot be created. Repeating the request is safe.
-    pub async fn change_edges(
-        &self,
-        edges: Vec<NewEdge>,
-        unfollows: Vec<(SourceId, SourceId)>,
-    ) -> Result<(FollowResult, usize), Error> {
-        self.command(|reply| Command::Follow { edges, unfollows, reply }).await
-    }
-
-    /// Removes edges, each given as its follower and its source, and returns how many existed. Either all are removed
-    /// or none.
-    ///
-    /// # Errors
-    /// Fails for the same reasons as every write. Removing the same edges again is safe.
-    pub async fn unfollow_many(&self, edges: Vec<(SourceId, SourceId)>) -> Result<usize, Error> {
-        self.change_edges(Vec::new(), edges).await.map(|(_, removed)| removed)
     }
 }

@@ -3,7 +3,7 @@
 use crate::clock::UnixMicros;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::feed::event::NewEdge;
+use crate::feed::event::{NewEdge, OldEdge};
 use crate::feed::following::Edge;
 use crate::id::{SourceId, SourceSlot};
 use crate::runtime::message::{Command, FollowResult};
@@ -25,7 +25,7 @@ impl Engine {
     /// # Errors
     /// The error lists every edge that cannot be created.
     pub async fn follow(&self, edges: Vec<NewEdge>) -> Result<FollowResult, Error> {
-        self.change_edges(edges, Vec::new()).await.map(|(followed, _)| followed)
+        self.change_edges(edges, Vec::new()).await
     }
 
     /// Removes an edge, if there is one. Its posts are removed from the feed.
@@ -33,7 +33,7 @@ impl Engine {
     /// # Errors
     /// Fails for the same reasons as every write.
     pub async fn unfollow(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
-        self.command(|reply| Command::Unfollow { follower, source, keep: false, reply }).await
+        self.change_edges(Vec::new(), vec![OldEdge { follower, source }]).await.map(drop)
     }
 
     /// Removes an edge, if there is one. The posts that it has brought until now are kept in the feed.
@@ -41,7 +41,24 @@ impl Engine {
     /// # Errors
     /// Fails for the same reasons as every write.
     pub async fn unfollow_but_keep(&self, follower: SourceId, source: SourceId) -> Result<(), Error> {
-        self.command(|reply| Command::Unfollow { follower, source, keep: true, reply }).await
+        let (follows, unfollows) = (Vec::new(), vec![OldEdge { follower, source }]);
+        self.command(|reply| Command::ChangeEdges { follows, unfollows, keep: true, reply }).await.map(drop)
+    }
+
+    /// Creates edges, and then removes others. Either all of it is done or nothing.
+    ///
+    /// # Errors
+    /// The error lists every edge that cannot be created. Repeating the request is safe.
+    pub async fn change_edges(&self, follows: Vec<NewEdge>, unfollows: Vec<OldEdge>) -> Result<FollowResult, Error> {
+        self.command(|reply| Command::ChangeEdges { follows, unfollows, keep: false, reply }).await
+    }
+
+    /// Removes edges, and returns how many existed. Either all are removed or none.
+    ///
+    /// # Errors
+    /// Fails for the same reasons as every write. Removing the same edges again is safe.
+    pub async fn unfollow_many(&self, edges: Vec<OldEdge>) -> Result<usize, Error> {
+        self.change_edges(Vec::new(), edges).await.map(|result| result.removed)
     }
 
     /// Returns at most `max` sources that `follower` follows by edges from before `before`, newest edge first.

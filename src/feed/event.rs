@@ -219,7 +219,7 @@ pub struct NewEdge {
 }
 
 /// A follow edge that is removed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OldEdge {
     /// The source that follows.

@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::UnixMicros;
 use crate::error::Error;
-use crate::feed::event::{Event, MuteOrBlock, NewEdge};
+use crate::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use crate::feed::inbox::Inbox;
 use crate::feed::lookups::Asked;
 use crate::feed::page::Page;
@@ -89,13 +89,15 @@ pub enum Command {
         reply: Reply<()>,
     },
     /// Create follow edges, and then remove others: either all of it or nothing.
-    Follow {
+    ChangeEdges {
         /// The edges to create.
-        edges: Vec<NewEdge>,
-        /// The edges to remove, each as its follower and its source.
-        unfollows: Vec<(SourceId, SourceId)>,
-        /// The channel for the answer, with the number of edges that were removed.
-        reply: Reply<(FollowResult, usize)>,
+        follows: Vec<NewEdge>,
+        /// The edges to remove.
+        unfollows: Vec<OldEdge>,
+        /// True to keep the posts that the removed edge has brought into the feed so far. Only for a single edge.
+        keep: bool,
+        /// The channel for the answer.
+        reply: Reply<FollowResult>,
     },
     /// Register a user id that no event has named so far.
     RegisterUser {
@@ -103,17 +105,6 @@ pub enum Command {
         user: SourceId,
         /// The channel for the answer.
         reply: Reply<Arc<Source>>,
-    },
-    /// Remove a follow edge.
-    Unfollow {
-        /// The follower's id.
-        follower: SourceId,
-        /// The id of the followed source.
-        source: SourceId,
-        /// True to keep the posts that the edge has brought into the feed so far.
-        keep: bool,
-        /// The channel for the answer.
-        reply: Reply<()>,
     },
     /// Execute commands that came together, in this order. They are committed together as far as they do not depend on each other.
     Many(Vec<Command>),
@@ -189,17 +180,16 @@ impl Command {
         match self {
             Self::Publish { draft, .. } => size_of::<Draft>() + draft.body.as_str().len(),
             Self::Edit { body, .. } => body.as_ref().map_or(0, |body| body.as_str().len()),
-            Self::Follow { edges, unfollows, .. } => {
-                let ids = |(follower, source): &(SourceId, SourceId)| follower.as_str().len() + source.as_str().len();
-                let unfollow = |edge| size_of::<(SourceId, SourceId)>() + ids(edge);
-                edges.iter().map(edge).sum::<usize>() + unfollows.iter().map(unfollow).sum::<usize>()
+            Self::ChangeEdges { follows, unfollows, .. } => {
+                let ids = |edge: &OldEdge| edge.follower.as_str().len() + edge.source.as_str().len();
+                let unfollow = |edge| size_of::<OldEdge>() + ids(edge);
+                follows.iter().map(edge).sum::<usize>() + unfollows.iter().map(unfollow).sum::<usize>()
             }
             Self::Many(commands) => commands.iter().map(Self::bytes).sum(),
             Self::Resolved { command, resolved, .. } => command.bytes() + resolved.bytes(),
             Self::Delete { .. }
             | Self::IdsListed { .. }
             | Self::RegisterUser { .. }
-            | Self::Unfollow { .. }
             | Self::SetPreference { .. }
             | Self::RevokeTokens { .. }
             | Self::Erase { .. }
@@ -219,10 +209,8 @@ impl Command {
         match self {
             Self::Publish { reply, .. } => answer(reply, cause),
             Self::Edit { reply, .. } => answer(reply, cause),
-            Self::Delete { reply, .. } | Self::Unfollow { reply, .. } | Self::RevokeTokens { reply, .. } => {
-                answer(reply, cause);
-            }
-            Self::Follow { reply, .. } => answer(reply, cause),
+            Self::Delete { reply, .. } | Self::RevokeTokens { reply, .. } => answer(reply, cause),
+            Self::ChangeEdges { reply, .. } => answer(reply, cause),
             Self::Many(commands) => commands.into_iter().for_each(|command| command.refuse(cause.clone())),
             Self::RegisterUser { reply, .. } => answer(reply, cause),
             Self::SetPreference { reply, .. } => answer(reply, cause),
@@ -293,13 +281,15 @@ pub struct Published {
     pub created: bool,
 }
 
-/// The answer to a follow.
+/// The result of creating and removing edges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FollowResult {
     /// The number of new edges.
     pub created: usize,
     /// The number of edges that existed before.
     pub existing: usize,
+    /// The number of removed edges.
+    pub removed: usize,
 }
 
 /// An order for fan-out: a post for inboxes, or an invalidation for watched readers.

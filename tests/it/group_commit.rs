@@ -11,7 +11,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire::error::Error;
 use tidewire::feed::celebrity::CelebrityPolicy;
-use tidewire::feed::event::{Event, MuteOrBlock, NewEdge};
+use tidewire::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
 use tidewire::runtime::message::Published;
@@ -186,14 +186,15 @@ async fn a_request_is_committed_once_unless_its_parts_depend_on_each_other() {
     let edges = |count: usize| (0..count).map(|nth| (id("bob"), id(&format!("s{nth}"))));
     engine.follow(edges(COMMANDS).map(|(from, to)| NewEdge::new(from, to)).collect()).await.unwrap();
     let before = held.gate.commits();
-    let twice = edges(COMMANDS).chain(edges(COMMANDS + 1)).collect();
+    let removed = |count: usize| edges(count).map(|(follower, source)| OldEdge { follower, source });
+    let twice = removed(COMMANDS).chain(removed(COMMANDS + 1)).collect();
     assert_eq!((engine.unfollow_many(twice).await.unwrap(), held.gate.commits() - before), (COMMANDS, 1));
     assert_eq!(engine.following(&id("bob"), UnixMicros(i64::MAX), 10), []);
     // Edges that are created and removed in one request are there for the removal.
     let before = held.gate.commits();
     let created = edges(3).map(|(from, to)| NewEdge::new(from, to)).collect();
-    let (followed, removed) = engine.change_edges(created, edges(2).chain(edges(9)).collect()).await.unwrap();
-    assert_eq!((followed.created, removed, held.gate.commits() - before), (3, 3, 1));
+    let result = engine.change_edges(created, removed(2).chain(removed(9)).collect()).await.unwrap();
+    assert_eq!((result.created, result.removed, held.gate.commits() - before), (3, 3, 1));
     assert_eq!(engine.following(&id("bob"), UnixMicros(i64::MAX), 10), []);
     engine.shutdown();
 }

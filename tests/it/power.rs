@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidewire::clock::{Clock, ManualClock, SystemClock, UnixMicros};
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::celebrity::CelebrityPolicy;
-use tidewire::feed::event::Event;
+use tidewire::feed::event::{Event, OldEdge};
 use tidewire::recovery::RecoveryProgress;
 use tidewire::storage::files::memory::MemoryFiles;
 use tidewire::storage::journal::{Durability, Journal};
@@ -203,9 +203,10 @@ async fn a_follow_and_unfollow_request_is_atomic_at_any_truncation_of_the_journa
     engine.follow(sources.iter().map(|source| edge("ann", source)).collect()).await.unwrap();
     let segment = names(&files, "journal-").pop().unwrap();
     let before = files.content(&segment).len();
-    let removed = sources.iter().map(|source| (id("ann"), id(source))).chain([(id("ann"), id("new"))]).collect();
-    let answer = engine.change_edges(vec![edge("ann", "new"), edge("bob", "new")], removed).await.unwrap();
-    assert_eq!((answer.0.created, answer.1), (2, 31));
+    let removed = sources.iter().map(String::as_str).chain(["new"]);
+    let removed = removed.map(|source| OldEdge { follower: id("ann"), source: id(source) }).collect();
+    let result = engine.change_edges(vec![edge("ann", "new"), edge("bob", "new")], removed).await.unwrap();
+    assert_eq!((result.created, result.removed), (2, 31));
     let whole = files.content(&segment).len();
     for length in (before..whole).step_by(stride(10)).chain([whole]) {
         let cut = files.copied();

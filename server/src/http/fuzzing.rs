@@ -21,11 +21,11 @@ use crate::http::problem::Problem;
 use crate::http::request;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::cursor;
-use tidewire::feed::event::{Event, NewEdge};
+use tidewire::feed::event::{Event, NewEdge, OldEdge};
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Draft, Post};
 use tidewire::feed::rules::{Rules, RulesPatch};
-use tidewire::id::{PostId, SourceId};
+use tidewire::id::PostId;
 use tidewire::storage::frame::{pack, unpack};
 
 pub use crate::http::live::fuzzing::frames;
@@ -52,7 +52,7 @@ pub fn bodies(data: &[u8]) {
     }
     if let Some(edges) = taken(data, follows::edges) {
         let follows: Vec<Value> = edges.follows.iter().map(edge).collect();
-        let unfollow = |(follower, source): &(SourceId, SourceId)| json!({"follower": follower, "source": source});
+        let unfollow = |edge: &OldEdge| json!({"follower": edge.follower, "source": edge.source});
         let unfollows = edges.unfollows.as_ref().map(|edges| edges.iter().map(unfollow).collect::<Vec<_>>());
         let mut body = json!({ "follows": follows });
         unfollows.into_iter().for_each(|edges| body["unfollows"] = json!(edges));

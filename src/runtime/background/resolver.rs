@@ -40,16 +40,18 @@ fn add_needs(command: &Command, world: &World, resolved: &Resolved, needs: &mut 
             ids.into_iter().flatten().for_each(|id| needs.post(id, world, resolved));
         }
         Command::Edit { id, .. } | Command::Delete { id, .. } => needs.post(*id, world, resolved),
-        Command::Follow { edges, .. } => {
-            let asked: usize = edges.iter().filter_map(|edge| edge.backfill).fold(0, usize::saturating_add);
+        Command::ChangeEdges { follows, unfollows, keep, .. } => {
+            let asked: usize = follows.iter().filter_map(|edge| edge.backfill).fold(0, usize::saturating_add);
             // Larger requests are refused before any lookup.
-            if asked <= BACKFILLS_PER_REQUEST_MAX && edges.len() <= FOLLOWS_PER_REQUEST_MAX {
-                let backfills = edges.iter().filter_map(|edge| Some((&edge.source, edge.backfill?)));
+            if asked <= BACKFILLS_PER_REQUEST_MAX && follows.len() <= FOLLOWS_PER_REQUEST_MAX {
+                let backfills = follows.iter().filter_map(|edge| Some((&edge.source, edge.backfill?)));
                 let backfills = backfills.filter(|(_, posts)| *posts <= BACKFILL_MAX);
                 backfills.for_each(|(source, posts)| needs.newest_of(source, posts.max(1), world, resolved));
             }
+            if let ([edge], true) = (&unfollows[..], *keep) {
+                needs.newest_of(&edge.source, 1, world, resolved);
+            }
         }
-        Command::Unfollow { source, keep: true, .. } => needs.newest_of(source, 1, world, resolved),
         _ => {}
     }
 }

@@ -72,16 +72,17 @@ impl<J: Journal> CommandProcessor<J> {
         let shared = self.journal.shared()?;
         match command {
             // Requests that only remove edges add no data.
-            Command::Follow { edges, .. } if edges.is_empty() => (!shared.may_judge()).then_some(Error::NotSequencer),
-            Command::Publish { .. } | Command::Follow { .. } if shared.may_judge() && shared.outruns_members() => {
+            Command::ChangeEdges { follows, .. } if follows.is_empty() => {
+                (!shared.may_judge()).then_some(Error::NotSequencer)
+            }
+            Command::Publish { .. } | Command::ChangeEdges { .. } if shared.may_judge() && shared.outruns_members() => {
                 self.shared.counters.shed.count("replication");
                 Some(Error::NodeBehind)
             }
             Command::Publish { .. }
             | Command::Edit { .. }
             | Command::Delete { .. }
-            | Command::Follow { .. }
-            | Command::Unfollow { .. }
+            | Command::ChangeEdges { .. }
             | Command::SetPreference { .. }
             | Command::Erase { .. }
             | Command::EraseStep { .. }

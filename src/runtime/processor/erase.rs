@@ -47,12 +47,11 @@ impl<J: Journal> CommandProcessor<J> {
         let is_erased = |id: &&SourceId| erasures.is_of(id);
         let named = match command {
             Command::Publish { draft, .. } => Some(&draft.author).filter(is_erased),
-            Command::Follow { edges, unfollows, .. } => {
-                let removed = unfollows.iter().flat_map(|(follower, source)| [follower, source]);
-                edges.iter().flat_map(|edge| [&edge.follower, &edge.source]).chain(removed).find(is_erased)
+            Command::ChangeEdges { follows, unfollows, .. } => {
+                let removed = unfollows.iter().flat_map(|edge| [&edge.follower, &edge.source]);
+                follows.iter().flat_map(|edge| [&edge.follower, &edge.source]).chain(removed).find(is_erased)
             }
             Command::RegisterUser { user, .. } | Command::RevokeTokens { user, .. } => Some(user).filter(is_erased),
-            Command::Unfollow { follower, source, .. } => [follower, source].into_iter().find(is_erased),
             Command::SetPreference { reader, choice, .. } => {
                 std::iter::once(reader).chain(chosen(choice)).find(is_erased)
             }

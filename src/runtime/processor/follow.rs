@@ -25,50 +25,72 @@ const KEPT_AS_EDGES: usize = 8;
 impl<J: Journal> CommandProcessor<J> {
     /// Creates edges, and then removes others. All edges are validated before any is accepted, and one event contains
     /// all of them.
-    pub(super) fn follow(
+    pub(super) fn change_edges(
         &mut self,
-        edges: Vec<NewEdge>,
-        unfollows: Vec<(SourceId, SourceId)>,
-        reply: Reply<(FollowResult, usize)>,
+        follows: Vec<NewEdge>,
+        unfollows: Vec<OldEdge>,
+        keep: bool,
+        reply: Reply<FollowResult>,
     ) {
-        let requested = edges.len();
-        let (edges, new) = match self.validate_follows(edges) {
-            Ok(validated) => validated,
-            Err(refused) => return refuse(reply, refused),
-        };
-        let removed = self.edges_there(unfollows, &edges);
-        let answer = (FollowResult { created: edges.len(), existing: requested - edges.len() }, removed.len());
-        let event = match (edges.is_empty(), removed.len()) {
-            (true, 0) => return drop(reply.send(Ok(answer))),
-            (false, 0) => Event::Followed { since: self.tick(edges.len()).instant, edges },
-            (true, _) => Event::FollowsChanged { follows: edges, since: self.logical_clock.now(), unfollows: removed },
-            (false, _) => {
-                Event::FollowsChanged { since: self.tick(edges.len()).instant, follows: edges, unfollows: removed }
+        match self.validate_edges(follows, unfollows, keep) {
+            Err(refused) => refuse(reply, refused),
+            Ok((result, None)) => drop(reply.send(Ok(result))),
+            Ok((result, Some((event, new)))) => {
+                if self.accept(event, Completion::Follow(reply, result)) {
+                    self.group.add(Added { edges: new, ..Added::default() });
+                }
             }
-        };
-        if self.accept(event, Completion::Follow(reply, answer)) {
-            self.group.add(Added { edges: new, ..Added::default() });
         }
     }
 
-    /// Returns the edges that can be removed, each once: they exist, or the same request creates them.
-    fn edges_there(&self, edges: Vec<(SourceId, SourceId)>, created: &[NewEdge]) -> Vec<OldEdge> {
+    /// Returns the result of a request. If anything changes, also returns the event, and the number of edges that are new.
+    fn validate_edges(
+        &mut self,
+        follows: Vec<NewEdge>,
+        unfollows: Vec<OldEdge>,
+        keep: bool,
+    ) -> Result<(FollowResult, Option<(Event, usize)>), Error> {
+        if keep && (unfollows.len(), follows.len()) != (1, 0) {
+            let what = "a request that keeps posts removes one edge and creates none".to_owned();
+            return Err(Error::InvalidDraft { what });
+        }
+        let requested = follows.len();
+        let (follows, new) = self.validate_follows(follows)?;
+        let mut unfollows = self.edges_there(unfollows, keep, &follows);
+        let created = follows.len();
+        let result = FollowResult { created, existing: requested - created, removed: unfollows.len() };
+        let event = match (created, unfollows.len()) {
+            (0, 0) => return Ok((result, None)),
+            (0, 1) => {
+                let OldEdge { follower, source } = unfollows.remove(0);
+                let keep_until = if keep { Some(self.kept_until(&follower, &source)?) } else { None };
+                Event::Unfollowed { follower, source, keep_until }
+            }
+            (0, _) => Event::FollowsChanged { follows, since: self.logical_clock.now(), unfollows },
+            (_, 0) => Event::Followed { since: self.tick(created).instant, edges: follows },
+            (_, _) => Event::FollowsChanged { since: self.tick(created).instant, follows, unfollows },
+        };
+        Ok((result, Some((event, new))))
+    }
+
+    /// Returns the edges that can be removed, each once: they exist, or the same request creates them. Retained posts of
+    /// an earlier edge can be removed like an edge, but not kept again.
+    fn edges_there(&self, edges: Vec<OldEdge>, keep: bool, created: &[NewEdge]) -> Vec<OldEdge> {
         if edges.is_empty() {
-            return Vec::new();
+            return edges;
         }
         let sources = &self.machine.world().sources;
         let created: HashSet<_> = created.iter().map(|edge| (&edge.follower, &edge.source)).collect();
-        let is_there = |(follower, source): &(SourceId, SourceId)| {
-            let (from, to) = (sources.get(follower), sources.get(source));
+        let is_there = |edge: &OldEdge| {
+            let (from, to) = (sources.get(&edge.follower), sources.get(&edge.source));
             let known = from.zip(to).is_some_and(|(from, to)| {
                 let following = from.following();
-                following.contains(to.slot) || following.is_only_kept(to.slot)
+                following.contains(to.slot) || (!keep && following.is_only_kept(to.slot))
             });
-            known || created.contains(&(follower, source))
+            known || created.contains(&(&edge.follower, &edge.source))
         };
         let mut named = HashSet::new();
-        let there = edges.into_iter().filter(|edge| is_there(edge) && named.insert(edge.clone()));
-        there.map(|(follower, source)| OldEdge { follower, source }).collect()
+        edges.into_iter().filter(|edge| is_there(edge) && named.insert(edge.clone())).collect()
     }
 
     /// Returns the edges that change the state, if all of them are allowed, and the number of those that did not
@@ -183,39 +205,18 @@ impl<J: Journal> CommandProcessor<J> {
         }
     }
 
-    pub(super) fn unfollow(&mut self, follower: SourceId, source: SourceId, keep: bool, reply: Reply<()>) {
-        let sources = &self.machine.world().sources;
-        let (from, to) = (sources.get(&follower), sources.get(&source));
-        let Some((following, to)) = from.zip(to).map(|(from, to)| (from.following(), to)) else {
-            let _ = reply.send(Ok(()));
-            return;
-        };
-        let is_followed = following.contains(to.slot);
-        let is_kept = following.kept().iter().any(|kept| kept.source == to.slot);
-        if !is_followed && (keep || !is_kept) {
-            let _ = reply.send(Ok(()));
-            return;
-        }
-        let limit = self.shared.config.following_max;
-        if keep && following.kept().len() >= limit {
-            return refuse(reply, Error::TooMany { reader: follower, what: "kept sources", limit });
+    /// Returns the position up to which the posts of an edge stay in the feed after its removal.
+    fn kept_until(&self, follower: &SourceId, source: &SourceId) -> Result<Position, Error> {
+        let (sources, limit) = (&self.machine.world().sources, self.shared.config.following_max);
+        if sources.get(follower).is_some_and(|follower| follower.following().kept().len() >= limit) {
+            return Err(Error::TooMany { reader: follower.clone(), what: "kept sources", limit });
         }
         // The retained data uses more memory than the edge did.
-        if keep && let Err(full) = self.check_graph_bytes(self.group.added().edges + KEPT_AS_EDGES, 0) {
-            return refuse(reply, full);
-        }
-        let keep_until = if keep {
-            let newest = match self.newest(&to, 1) {
-                Ok(newest) => newest,
-                Err(refused) => return refuse(reply, refused),
-            };
-            // Posts that are dated ahead are already in the feed, too.
-            let now = Position { published_at: self.logical_clock.now(), id: PostId(u64::MAX) };
-            Some(newest.first().map_or(now, |newest| now.max(self.not_ahead(*newest))))
-        } else {
-            None
-        };
-        self.accept(Event::Unfollowed { follower, source, keep_until }, Completion::Answer(reply));
+        self.check_graph_bytes(self.group.added().edges + KEPT_AS_EDGES, 0)?;
+        let newest = sources.get(source).map_or(Ok(Vec::new()), |source| self.newest(&source, 1))?;
+        // Posts that are dated ahead are already in the feed, too.
+        let now = Position { published_at: self.logical_clock.now(), id: PostId(u64::MAX) };
+        Ok(newest.first().map_or(now, |newest| now.max(self.not_ahead(*newest))))
     }
 
     /// Returns at most `max` of the newest positions of an outbox, newest first. They were looked up if memory does

@@ -86,11 +86,10 @@ impl Group {
             }
             Command::Edit { id, .. } | Command::Delete { id, .. } => self.changes_post(*id),
             // The follower alone is sufficient, even if the source has blocked it: a block changes both users.
-            Command::Follow { edges, unfollows, .. } => {
-                let mut named = followers(edges).chain(unfollows.iter().map(|(follower, _)| follower));
+            Command::ChangeEdges { follows, unfollows, .. } => {
+                let mut named = followers(follows).chain(unfollows.iter().map(|edge| &edge.follower));
                 !self.readers.is_empty() && named.any(|follower| self.readers.contains(follower))
             }
-            Command::Unfollow { follower, .. } => self.readers.contains(follower),
             Command::SetPreference { reader, .. } | Command::RevokeTokens { user: reader, .. } => {
                 self.readers.contains(reader)
             }

@@ -107,7 +107,7 @@ struct PendingEvent {
 enum Completion {
     Publish { wait: bool, reply: Reply<Published> },
     Edit(Reply<Arc<Post>>),
-    Follow(Reply<(FollowResult, usize)>, (FollowResult, usize)),
+    Follow(Reply<FollowResult>, FollowResult),
     Answer(Reply<()>),
     Chosen(Reply<bool>),
     Erase(Reply<Erasing>),
@@ -263,9 +263,10 @@ impl<J: Journal> CommandProcessor<J> {
             Command::Publish { draft, wait, reply } => self.publish(*draft, wait, reply),
             Command::Edit { id, body, hidden, reply } => self.edit(id, body, hidden, reply),
             Command::Delete { id, reply } => self.delete(id, reply),
-            Command::Follow { edges, unfollows, reply } => self.follow(edges, unfollows, reply),
+            Command::ChangeEdges { follows, unfollows, keep, reply } => {
+                self.change_edges(follows, unfollows, keep, reply);
+            }
             Command::RegisterUser { user, reply } => self.register_user(user, reply),
-            Command::Unfollow { follower, source, keep, reply } => self.unfollow(follower, source, keep, reply),
             Command::SetPreference { reader, choice, reply } => self.choose(reader, choice, reply),
             Command::RevokeTokens { user, not_before, forget_before, reply } => {
                 self.revoke(user, not_before, forget_before, reply);

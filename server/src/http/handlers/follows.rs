@@ -11,7 +11,7 @@ use crate::http::auth::{Access, Caller};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::problem::Problem;
 use crate::http::request::{self, Object, Parameters, RequestBody, path, present, text, user, wait};
-use tidewire::feed::event::NewEdge;
+use tidewire::feed::event::{NewEdge, OldEdge};
 use tidewire::id::SourceId;
 use tidewire::json::Whole;
 use tidewire::limits::{BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX};
@@ -31,12 +31,12 @@ struct Bulk {
     #[serde(default, deserialize_with = "present")]
     follows: Option<Vec<Object<BulkEdge>>>,
     #[serde(default, deserialize_with = "present")]
-    unfollows: Option<Vec<Object<OldEdge>>>,
+    unfollows: Option<Vec<Object<BulkUnfollow>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OldEdge {
+struct BulkUnfollow {
     #[serde(deserialize_with = "text")]
     follower: SourceId,
     #[serde(deserialize_with = "text")]
@@ -47,8 +47,8 @@ struct OldEdge {
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::http) struct Edges {
     pub(in crate::http) follows: Vec<NewEdge>,
-    /// The edges to remove, each with its follower and its source, if the body has this field.
-    pub(in crate::http) unfollows: Option<Vec<(SourceId, SourceId)>>,
+    /// The edges to remove, if the body has this field.
+    pub(in crate::http) unfollows: Option<Vec<OldEdge>>,
 }
 
 #[derive(Deserialize)]
@@ -94,8 +94,8 @@ pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Edges, Problem> {
         backfill,
         ..NewEdge::new(follower, source)
     };
-    let unfollows = unfollows
-        .map(|edges| edges.into_iter().map(|Object(OldEdge { follower, source })| (follower, source)).collect());
+    let removed = |Object(BulkUnfollow { follower, source })| OldEdge { follower, source };
+    let unfollows = unfollows.map(|edges| edges.into_iter().map(removed).collect());
     Ok(Edges { follows: follows.into_iter().map(edge).collect(), unfollows })
 }
 
@@ -144,10 +144,10 @@ pub(in crate::http) async fn follow_many(
     let bytes = body.json_bytes(&request)?;
     let Edges { follows, unfollows } = edges(bytes)?;
     let removes = unfollows.is_some();
-    let (followed, removed) = engine.change_edges(follows, unfollows.unwrap_or_default()).await?;
-    let mut answer = json!({"created": followed.created, "existing": followed.existing});
+    let result = engine.change_edges(follows, unfollows.unwrap_or_default()).await?;
+    let mut answer = json!({"created": result.created, "existing": result.existing});
     if removes {
-        answer["removed"] = json!(removed);
+        answer["removed"] = json!(result.removed);
     }
     Ok(HttpResponse::Ok().json(answer))
 }
