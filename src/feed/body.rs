@@ -8,18 +8,20 @@
 //! - validating a body once, and storing exactly the received bytes;
 //! - converting bodies that were stored before this validation to a form that every parser accepts.
 
-mod names;
+mod scan;
 
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 
-use memchr::memchr2;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
+use crate::feed::body::scan::{Flaw, Flaws};
 use crate::id::Text;
 use crate::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_NUMBER_BYTES_MAX};
+
+/// Maximum characters of a name that an error shows.
+const SHOWN_CHARS_MAX: usize = 64;
 
 /// The content of a post: validated JSON text, byte for byte as the author sent it. It is cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -70,24 +72,28 @@ impl Body {
     /// Validates `json` and stores it unchanged, without surrounding white space.
     ///
     /// # Errors
-    /// Returns the violated limit, the place of the syntax error, or the part that some parsers refuse.
+    /// Returns the violated limit, the place of the syntax error, or the first part that some parsers refuse.
     pub fn new(json: &str) -> Result<Self, BodyError> {
         let json = json.trim_matches([' ', '\t', '\n', '\r']);
-        if json.len() > POST_BODY_BYTES_MAX {
-            return Err(BodyError::TooLarge { bytes: json.len() });
-        }
-        if depth(json) > POST_BODY_DEPTH_MAX {
-            return Err(BodyError::TooDeep);
-        }
-        serde_json::from_str::<IgnoredAny>(json)?;
+        check_length(json)?;
+        Self::of_json(serde_json::from_str(json)?)
+    }
+
+    /// Like [`Self::new`], for a text that a parser has found to be JSON.
+    ///
+    /// # Errors
+    /// Returns the violated limit, or the first part that some parsers refuse.
+    pub fn of_json(json: &RawValue) -> Result<Self, BodyError> {
+        let json = json.get();
+        check_length(json)?;
         match Flaws::of(json).next() {
-            None => {}
-            Some(Flaw::Number(range)) => return Err(BodyError::Number { at: range.start }),
-            Some(Flaw::Surrogate(range)) => return Err(BodyError::Surrogate { at: range.start }),
-        }
-        match names::repeated(json).first {
             None => Ok(Self(json.into())),
-            Some((name, at)) => Err(BodyError::Name { name, at }),
+            Some(Flaw::Depth) => Err(BodyError::TooDeep),
+            Some(Flaw::Number(range)) => Err(BodyError::Number { at: range.start }),
+            Some(Flaw::Surrogate(range)) => Err(BodyError::Surrogate { at: range.start }),
+            Some(Flaw::Name { name, at, .. }) => {
+                Err(BodyError::Name { name: name.chars().take(SHOWN_CHARS_MAX).collect(), at })
+            }
         }
     }
 
@@ -113,6 +119,10 @@ impl<'de> Deserialize<'de> for Body {
 /// Converts JSON to a form that every parser accepts: numbers that some parsers refuse become strings, and halves of surrogate pairs
 /// become U+FFFD. Of several members with the same name, only the last remains.
 fn portable(json: &str) -> Cow<'_, str> {
+    // Nearly all bodies have no flaws.
+    if Flaws::of(json).next().is_none() {
+        return Cow::Borrowed(json);
+    }
     match without_flaws(json) {
         Cow::Borrowed(json) => without_superseded(json).map_or(Cow::Borrowed(json), Cow::Owned),
         Cow::Owned(json) => Cow::Owned(without_superseded(&json).unwrap_or(json)),
@@ -125,6 +135,7 @@ fn without_flaws(json: &str) -> Cow<'_, str> {
         let (range, before, after) = match flaw {
             Flaw::Number(range) => (range.clone(), "\"", &json[range]),
             Flaw::Surrogate(range) => (range, "", "\\ufffd"),
+            Flaw::Depth | Flaw::Name { .. } => continue,
         };
         portable.push_str(&json[done..range.start]);
         portable.extend([before, after, before]);
@@ -139,7 +150,9 @@ fn without_flaws(json: &str) -> Cow<'_, str> {
 
 /// Returns the JSON without the members that a later one of the same name overrides, or `None` if there are no such members.
 fn without_superseded(json: &str) -> Option<String> {
-    let mut superseded = names::repeated(json).superseded;
+    let mut superseded: Vec<_> = Flaws::of(json)
+        .filter_map(|flaw| if let Flaw::Name { superseded, .. } = flaw { Some(superseded) } else { None })
+        .collect();
     if superseded.is_empty() {
         return None;
     }
@@ -156,118 +169,10 @@ fn without_superseded(json: &str) -> Option<String> {
     Some(remaining)
 }
 
-/// Returns the maximum nesting of arrays and objects in a JSON text.
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest) = (0usize, 0);
-    let (mut in_string, mut escaped) = (false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_string,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
-}
-
-/// A part of grammatically valid JSON that some parsers refuse, with its byte range.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Flaw {
-    Number(Range<usize>),
-    Surrogate(Range<usize>),
-}
-
-/// An iterator over the flaws of a JSON text, from its beginning.
-struct Flaws<'a> {
-    json: &'a str,
-    at: usize,
-    in_string: bool,
-}
-
-impl<'a> Flaws<'a> {
-    /// Starts at the beginning of `json`, which must follow the grammar of JSON.
-    fn of(json: &'a str) -> Self {
-        Self { json, at: 0, in_string: false }
-    }
-
-    /// Advances past the next quote or escape in a string, and returns a flaw there.
-    fn in_string(&mut self) -> Option<Flaw> {
-        let bytes = self.json.as_bytes();
-        let Some(next) = memchr2(b'"', b'\\', &bytes[self.at..]) else {
-            self.at = bytes.len();
-            return None;
-        };
-        let at = self.at + next;
-        if bytes[at] == b'"' {
-            (self.in_string, self.at) = (false, at + 1);
-            return None;
-        }
-        let Some(unit) = self.escaped_unit(at) else {
-            self.at = at + 2;
-            return None;
-        };
-        let is_high = (0xd800..0xdc00).contains(&unit);
-        let is_pair = is_high && self.escaped_unit(at + 6).is_some_and(|unit| (0xdc00..0xe000).contains(&unit));
-        self.at = at + if is_pair { 12 } else { 6 };
-        let is_half = !is_pair && (0xd800..0xe000).contains(&unit);
-        is_half.then_some(Flaw::Surrogate(at..at + 6))
-    }
-
-    /// Returns the UTF-16 code unit of the escape `\uXXXX` at `at`, if there is one.
-    fn escaped_unit(&self, at: usize) -> Option<u16> {
-        let digits = self.json.get(at..at + 6)?.strip_prefix("\\u")?;
-        u16::from_str_radix(digits, 16).ok()
-    }
-
-    /// Advances past the next number or into the next string, and returns a flaw there.
-    fn outside(&mut self) -> Option<Flaw> {
-        let bytes = self.json.as_bytes();
-        let is_next = |byte: &u8| matches!(byte, b'"' | b'-' | b'0'..=b'9');
-        let Some(next) = bytes[self.at..].iter().position(is_next) else {
-            self.at = bytes.len();
-            return None;
-        };
-        let at = self.at + next;
-        if bytes[at] == b'"' {
-            (self.in_string, self.at) = (true, at + 1);
-            return None;
-        }
-        let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
-        let length = bytes[at..].iter().position(|byte| !is_of_number(byte)).unwrap_or(bytes.len() - at);
-        self.at = at + length;
-        (!is_portable_number(&self.json[at..self.at])).then_some(Flaw::Number(at..self.at))
-    }
-}
-
-impl Iterator for Flaws<'_> {
-    type Item = Flaw;
-
-    fn next(&mut self) -> Option<Flaw> {
-        while self.at < self.json.len() {
-            let flaw = if self.in_string { self.in_string() } else { self.outside() };
-            if flaw.is_some() {
-                return flaw;
-            }
-        }
-        None
-    }
-}
-
-/// Returns true if all known parsers accept the number. simdjson refuses whole numbers beyond 64 bits, Python those of more than 4,300
-/// digits, Jackson those of more than 1,000 characters, Go and most others those beyond the range of a double.
-fn is_portable_number(number: &str) -> bool {
-    let is_whole = !number.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
-    match number.len() {
-        length if length > POST_NUMBER_BYTES_MAX => false,
-        _ if is_whole => number.parse::<u64>().is_ok() || number.parse::<i64>().is_ok(),
-        _ => number.parse::<f64>().is_ok_and(f64::is_finite),
-    }
+/// Checks the length of a body.
+fn check_length(json: &str) -> Result<(), BodyError> {
+    let bytes = json.len();
+    if bytes > POST_BODY_BYTES_MAX { Err(BodyError::TooLarge { bytes }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -356,6 +261,13 @@ mod tests {
         }
         let halves = r#"{"\ud800":1,"\ud801":2}"#;
         assert_eq!(portable(halves), r#"{"\ufffd":2}"#);
+    }
+
+    #[test]
+    fn a_long_name_is_truncated_in_messages() {
+        let long = "ä".repeat(1_000);
+        let refused = Body::new(&format!(r#"{{"{long}":1,"{long}":2}}"#));
+        assert!(matches!(refused, Err(BodyError::Name { name, .. }) if name.chars().count() == SHOWN_CHARS_MAX));
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub(in crate::http) fn change(bytes: &[u8]) -> Result<(Option<Body>, Option<bool
 }
 
 fn body(raw: &RawValue) -> Result<Body, Problem> {
-    Body::new(raw.get()).map_err(|cause| match cause {
+    Body::of_json(raw).map_err(|cause| match cause {
         BodyError::TooLarge { .. } => {
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", cause.to_string()).of_field("body")
         }
