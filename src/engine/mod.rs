@@ -214,31 +214,29 @@ impl Engine {
     /// # Errors
     /// Fails if a queue is full, the read gets no permit in time, or the reader's actor crashes.
     pub async fn feed(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
-        self.feed_admitted(reader, request, || Ok::<_, Error>(())).await
+        let began = Instant::now();
+        let page = match self.direct_page(reader, request).await {
+            Ok(page) => page,
+            Err(source) => self.page_by_actor(&source, request).await?,
+        };
+        self.inner.shared.counters.page_latency.record(began.elapsed());
+        Ok(page)
     }
 
-    /// Returns the same page as [`Engine::feed`]. If the reader is asleep, `admit` decides whether it may be woken,
-    /// which costs far more than a page of an awake reader. The value that `admit` returns is held until the page is
-    /// built.
+    /// Returns the same page as [`Engine::feed`], or None if the reader has to be woken first, which costs far more than a
+    /// page of an awake reader.
     ///
     /// # Errors
-    /// Fails for the same reasons as [`Engine::feed`], or as `admit` does.
-    pub async fn feed_admitted<P, E: From<Error>>(
-        &self,
-        reader: &SourceId,
-        request: PageRequest,
-        admit: impl FnOnce() -> Result<P, E>,
-    ) -> Result<FeedPage, E> {
+    /// Fails for the same reasons as [`Engine::feed`].
+    pub async fn feed_if_awake(&self, reader: &SourceId, request: PageRequest) -> Result<Option<FeedPage>, Error> {
         let (shared, began) = (&self.inner.shared, Instant::now());
         let page = match self.direct_page(reader, request).await {
             Ok(page) => page,
-            Err(source) => {
-                let _permit = if shared.directory.is_active(source.slot) { None } else { Some(admit()?) };
-                self.page_by_actor(&source, request).await?
-            }
+            Err(source) if shared.directory.is_active(source.slot) => self.page_by_actor(&source, request).await?,
+            Err(_) => return Ok(None),
         };
         shared.counters.page_latency.record(began.elapsed());
-        Ok(page)
+        Ok(Some(page))
     }
 
     /// Builds a page on this thread. If the reader's actor has to build it, returns the reader.

@@ -1,5 +1,7 @@
 //! Feed operations: a reader's home feed, a source's own posts, the replies to a post and its reposts.
 
+use std::sync::Arc;
+
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
@@ -14,16 +16,32 @@ use crate::http::page_json;
 use crate::http::post_json::Shape;
 use crate::http::problem::Problem;
 use crate::http::request::{Parameters, post_in_path};
-use tidewire::engine::FeedPage;
+use tidewire::engine::{Engine, FeedPage};
 use tidewire::feed::cursor;
+use tidewire::id::SourceId;
+use tidewire::state::reader::PageRequest;
 
 /// Handles `GET /v1/users/{user}/feed`. Its only argument is the request, so that it can run without the router.
 pub(in crate::http) async fn home(request: &HttpRequest) -> Result<HttpResponse, Problem> {
     let engine_cell = request.app_data::<Data<EngineCell>>();
     let engine = engine_cell.and_then(|engine_cell| engine_cell.engine()).ok_or_else(recovering)?;
     let PageQuery { user, page, fields } = PageQuery::parse(request)?;
-    let page = engine.feed_admitted(&user, page, || Admission::of(request)?.enter(WorkKind::WakeUp)).await?;
+    let page = home_page(engine, &Admission::of(request)?, &user, page).await?;
     Ok(answer(&page, fields.of(engine)))
+}
+
+/// Reads a page of a home feed. Waking a reader costs far more than a page of an awake one, so it is admitted separately.
+pub(in crate::http) async fn home_page(
+    engine: &Engine,
+    admission: &Arc<Admission>,
+    user: &SourceId,
+    request: PageRequest,
+) -> Result<FeedPage, Problem> {
+    if let Some(page) = engine.feed_if_awake(user, request).await? {
+        return Ok(page);
+    }
+    let _permit = admission.enter(WorkKind::WakeUp)?;
+    Ok(engine.feed(user, request).await?)
 }
 
 /// Handles `GET /v1/users/{user}/posts`.

@@ -18,6 +18,7 @@ use crate::http::auth::{Access, Caller};
 #[cfg(feature = "cluster")]
 use crate::http::cluster::{self, Elsewhere, FeedsRequest, PeerRole, Peers};
 use crate::http::engine_cell::ReadyEngine;
+use crate::http::handlers::feeds;
 use crate::http::operation::WorkKind;
 use crate::http::page_json;
 use crate::http::post_json::{Fields, FieldsName};
@@ -113,7 +114,7 @@ pub(in crate::http) async fn read(
     let (admit, mut elsewhere) = (count, HashMap::<SourceId, Result<String, Problem>>::new());
     let page = async |(nth, user): (usize, &SourceId)| -> Result<FeedPage, Problem> {
         admit(nth, user)?;
-        engine.feed_admitted(user, newest, || admission.enter(WorkKind::WakeUp)).await
+        feeds::home_page(engine, admission, user, newest).await
     };
     let here: Vec<_> = distinct.into_iter().filter(|(_, user)| !elsewhere.contains_key(*user)).collect();
     // The pipeline has admitted one page, which suffices for a token. Other nodes admit the pages that they read.
