@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::cluster::figures::ClusterFigures;
 use crate::cluster::record::{Epoch, NodeName};
 use crate::id::SourceId;
@@ -96,6 +98,16 @@ pub trait Placement: Send + Sync + 'static {
 
     /// Returns the last record of the log that this node has applied.
     fn applied(&self) -> Sequence;
+
+    /// Returns a receiver that is notified after this node has applied records. By default it applies none.
+    fn applied_changes(&self) -> watch::Receiver<()> {
+        watch::channel(()).1
+    }
+
+    /// Returns a receiver that is notified after the roles of a node change. By default they do not change.
+    fn role_changes(&self) -> watch::Receiver<()> {
+        watch::channel(()).1
+    }
 
     /// Records that this node is about to end.
     fn end(&self) {}

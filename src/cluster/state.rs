@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::cluster::failure_detector::{BEATS_PER_SESSION, FailureDetector};
@@ -50,6 +51,10 @@ pub struct ClusterState {
     /// True if another living node could take over.
     has_company: AtomicBool,
     is_ending: AtomicBool,
+    /// Notifies after `applied` has changed.
+    applied_changes: watch::Sender<()>,
+    /// Notifies after the members, the sequencer, `is_ready`, `has_company` or `has_failed` has changed.
+    role_changes: watch::Sender<()>,
     pub(super) figures: ClusterFigures,
 }
 
@@ -73,6 +78,8 @@ impl ClusterState {
             has_failed: AtomicBool::new(false),
             has_company: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
+            applied_changes: watch::Sender::new(()),
+            role_changes: watch::Sender::new(()),
             figures: ClusterFigures::default(),
         }
     }
@@ -96,7 +103,8 @@ impl ClusterState {
         self.lease_until_us.store(until, Ordering::Relaxed);
         self.heard_at_us.store(heard_at.map_or(0, in_us), Ordering::Relaxed);
         let shown = Arc::clone(&self.membership.read());
-        if !shown.places_like(membership) {
+        let mut has_changed = !shown.places_like(membership);
+        if has_changed {
             if shown.cluster() == membership.cluster() {
                 self.figures.note_moved(membership.moved_since(&shown));
             }
@@ -107,11 +115,15 @@ impl ClusterState {
             *self.membership.write() = Arc::new(membership.clone());
         }
         self.note_heard(failure_detector);
-        self.is_ready.fetch_or(is_ready, Ordering::Relaxed);
-        self.has_company.store(has_company, Ordering::Relaxed);
+        has_changed |= is_ready && !self.is_ready.swap(true, Ordering::Relaxed);
+        has_changed |= self.has_company.swap(has_company, Ordering::Relaxed) != has_company;
         self.settled.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
         // Last, so that a thread that sees this sequence also sees the members of that time.
         self.applied.store(applied.0, Ordering::Release);
+        self.applied_changes.send_replace(());
+        if has_changed {
+            self.role_changes.send_replace(());
+        }
     }
 
     fn note_heard(&self, failure_detector: &FailureDetector) {
@@ -140,6 +152,7 @@ impl ClusterState {
     /// Records that the log cannot be followed any further.
     pub(super) fn fail(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
+        self.role_changes.send_replace(());
     }
 
     /// Returns the members, the sequencer and the epoch.
@@ -164,9 +177,13 @@ impl ClusterState {
 
     /// Returns true while this node has read from the log recently enough to answer for its readers.
     pub fn is_leased(&self) -> bool {
-        let now = self.clock.monotonic().as_micros();
-        let until = u128::from(self.lease_until_us.load(Ordering::Relaxed));
-        now < until && !self.has_failed.load(Ordering::Relaxed)
+        self.lease_left() > Duration::ZERO && !self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time for which [`Self::is_leased`] stays true if this node reads nothing more from the log.
+    pub fn lease_left(&self) -> Duration {
+        let until = Duration::from_micros(self.lease_until_us.load(Ordering::Relaxed));
+        until.saturating_sub(self.clock.monotonic())
     }
 
     fn place(&self, member: Option<&Member>) -> Place {
@@ -215,6 +232,14 @@ impl Placement for ClusterState {
 
     fn members(&self) -> Vec<(NodeName, String)> {
         self.membership().members().map(|member| (member.run.node.clone(), member.address.clone())).collect()
+    }
+
+    fn applied_changes(&self) -> watch::Receiver<()> {
+        self.applied_changes.subscribe()
+    }
+
+    fn role_changes(&self) -> watch::Receiver<()> {
+        self.role_changes.subscribe()
     }
 
     fn end(&self) {

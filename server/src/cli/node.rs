@@ -5,9 +5,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use tokio::time::timeout;
 use ureq::http::StatusCode;
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
@@ -28,6 +29,7 @@ use crate::http::trust::{self, TrustError};
 use tidewire::StorageError;
 use tidewire::clock::SystemClock;
 use tidewire::cluster::journal::NodeOptions;
+use tidewire::cluster::placement::Placement as _;
 use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Joining, NodeStorage};
@@ -39,11 +41,8 @@ use tidewire::storage::sequence::Sequence;
 use tidewire_cassandra::CassandraArchive;
 use tidewire_kafka::KafkaLog;
 
-/// Interval between two checks that a node has read the log of its cluster, and still follows it.
-const POLL_PERIOD: Duration = Duration::from_millis(20);
-
-/// Interval between two searches for live connections of readers that this node does not own. Each change of ownership triggers another
-/// search.
+/// Maximum time between two searches for live connections of readers that this node does not own. Each change of ownership triggers
+/// another search.
 const LIVE_LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Maximum time to connect to another node.
@@ -127,7 +126,7 @@ impl NodeStart {
         self,
         config: EngineConfig,
         cell: &EngineCell,
-        mut backups: Option<Backups>,
+        backups: Option<Backups>,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
         let Self { log, options, view, storage, peers, old_posts } = self;
         let (clock, joined) = (Arc::new(SystemClock), Arc::clone(&view));
@@ -146,22 +145,20 @@ impl NodeStart {
             }
             .run()
         };
-        let mut started = Some(recovering::reported(cell, join)??);
-        while started.is_some() && !joined.has_failed() {
-            match started.take_if(|_| joined.is_ready()) {
-                Some((engine, report)) => {
-                    if let Some((options, figures)) = backups.take() {
-                        let cluster = (Arc::clone(&log) as Arc<dyn SharedLog>, Arc::clone(&joined));
-                        if let Err(cause) = start_backups(&engine, Some(cluster), options, &figures) {
-                            engine.shutdown();
-                            return Err(cause.into());
-                        }
-                    }
-                    cell.set_recovered(engine.clone(), report);
-                    follow(&engine, &joined);
+        let (engine, report) = recovering::reported(cell, join)??;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        // Fails only if the state is dropped.
+        let _ = runtime.block_on(joined.role_changes().wait_for(|()| joined.is_ready() || joined.has_failed()));
+        if joined.is_ready() {
+            if let Some((options, figures)) = backups {
+                let cluster = (Arc::clone(&log) as Arc<dyn SharedLog>, Arc::clone(&joined));
+                if let Err(cause) = start_backups(&engine, Some(cluster), options, &figures) {
+                    engine.shutdown();
+                    return Err(cause.into());
                 }
-                None => thread::park_timeout(POLL_PERIOD),
             }
+            cell.set_recovered(engine.clone(), report);
+            runtime.block_on(follow(&engine, &joined));
         }
         // End the process, so that a supervisor can start it again.
         Err("this node cannot follow the log of the cluster; the reason is logged above".into())
@@ -179,19 +176,18 @@ fn open_archive(old_posts: &OldPosts) -> Result<Option<Arc<dyn RemoteArchive>>, 
 }
 
 /// Ends live connections of readers that move to other nodes, until the log cannot be followed any longer.
-fn follow(engine: &Engine, view: &ClusterState) {
-    let (mut shown, mut looked_at) = (None, None::<Instant>);
+async fn follow(engine: &Engine, view: &ClusterState) {
+    let mut changes = view.role_changes();
     while !view.has_failed() {
-        let places = Some((view.membership(), view.is_leased()));
-        if places != shown {
-            (shown, looked_at) = (places, None);
-        }
+        changes.mark_unchanged();
+        engine.end_live_elsewhere(view);
         // Search again later: a connection may have been accepted before a change, and have a reader only now.
-        if looked_at.is_none_or(|at| at.elapsed() >= LIVE_LOOK_PERIOD) {
-            engine.end_live_elsewhere(view);
-            looked_at = Some(Instant::now());
+        let mut wait = LIVE_LOOK_PERIOD;
+        // The owners of readers are unknown from the end of the lease on.
+        if view.is_leased() {
+            wait = wait.min(view.lease_left());
         }
-        thread::park_timeout(POLL_PERIOD);
+        let _ = timeout(wait, changes.changed()).await;
     }
 }
 

@@ -4,7 +4,7 @@
 //! passes to other nodes, nor the limits on work for other nodes.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::rt;
@@ -19,7 +19,7 @@ use tracing::debug;
 use crate::http::auth::Caller;
 use crate::http::cluster::peer_auth::PeerRole;
 use crate::http::cluster::peers::{Outgoing, Peers};
-use crate::http::cluster::{APPLIED_LOOKS, Cluster, relay};
+use crate::http::cluster::{Cluster, relay};
 use tidewire::cluster::record::NodeName;
 use tidewire::engine::Engine;
 use tidewire::storage::sequence::Sequence;
@@ -27,6 +27,9 @@ use tidewire::storage::sequence::Sequence;
 /// Maximum time that a publisher waits for the deliveries of other nodes. After it, the publisher gets its answer anyway, because the
 /// post is stored.
 const DELIVERED_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Intervals between two checks of the deliveries of this node: the first one, and the longest.
+const DELIVERED_LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
 
 /// Time after which this node repeats its request to a node that has not reported success.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -136,22 +139,16 @@ impl Peers {
 impl Cluster {
     /// Waits until this node has applied a sequence and delivered its posts to its awake readers. Returns false if this takes too long.
     pub(in crate::http) async fn has_delivered(&self, engine: &Engine, sequence: Sequence) -> bool {
-        let began = Instant::now();
         let delivery = &engine.shared().world.delivery;
-        let [mut interval, longest] = APPLIED_LOOKS;
-        let mut due = None;
-        loop {
-            if self.placement.applied() >= sequence {
-                let due = *due.get_or_insert_with(|| delivery.applied().through);
-                if delivery.settled().through >= due {
-                    return true;
-                }
+        let delivered = async {
+            self.wait_applied(sequence).await;
+            let due = delivery.applied().through;
+            let [mut interval, longest] = DELIVERED_LOOKS;
+            while delivery.settled().through < due {
+                sleep(interval).await;
+                interval = longest.min(interval * 2);
             }
-            if began.elapsed() >= DELIVERED_WAIT_MAX {
-                return false;
-            }
-            sleep(interval).await;
-            interval = longest.min(interval * 2);
-        }
+        };
+        timeout(DELIVERED_WAIT_MAX, delivered).await.is_ok()
     }
 }

@@ -27,6 +27,7 @@ mod peers;
 mod relay;
 mod websocket;
 
+use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,14 +65,11 @@ pub(in crate::http) use crate::http::cluster::peers::Peers;
 /// Maximum time that a request waits until this node has applied a sequence.
 const APPLIED_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Intervals between two checks of the applied sequence: the first one, and the longest.
-const APPLIED_LOOKS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
-
 /// Maximum time that a node waits for others to take over before it ends.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
-/// Interval between two checks if others have taken over.
-const LEAVE_PERIOD: Duration = Duration::from_millis(20);
+/// Time after which a node that leaves writes its record again, because the log may have refused it.
+const LEAVE_AGAIN: Duration = Duration::from_millis(100);
 
 /// Time without requests of other nodes after which this node expects none.
 const QUIET: Duration = Duration::from_millis(300);
@@ -203,18 +201,20 @@ impl Cluster {
         self.placement.end();
         let began = Instant::now();
         let has_time = || began.elapsed() < HAND_OVER_MAX;
+        let mut changes = self.placement.role_changes();
         while !self.placement.has_handed_over() && has_time() {
             let leaving = engine.clone();
-            // Repeated, because the log may refuse the record at first. Once it has accepted the record, this does nothing.
+            // Once the log has accepted the record, this does nothing.
             let _ = actix_web::web::block(move || leaving.leave()).await;
-            sleep(LEAVE_PERIOD).await;
+            let handed_over = changes.wait_for(|()| self.placement.has_handed_over());
+            let _ = timeout(LEAVE_AGAIN, handed_over).await;
         }
         if !self.placement.has_handed_over() {
             warn!("no other node has taken over within {HAND_OVER_MAX:?}");
         }
         // Other nodes that are behind send requests here until they have read the new roles.
         while self.asked_ago(began) < QUIET && has_time() {
-            sleep(LEAVE_PERIOD).await;
+            sleep(QUIET.saturating_sub(self.asked_ago(began))).await;
         }
     }
 
@@ -291,18 +291,20 @@ impl Cluster {
     }
 
     /// Waits until this node has applied a sequence. Returns false if it has not within a second.
-    ///
-    /// Polls the applied sequence, because few requests wait at the same time, and each only for some milliseconds.
     async fn has_applied(&self, sequence: Sequence) -> bool {
-        let (began, [mut interval, longest]) = (Instant::now(), APPLIED_LOOKS);
-        while self.placement.applied() < sequence {
-            if began.elapsed() >= APPLIED_WAIT_MAX {
-                return false;
-            }
-            sleep(interval).await;
-            interval = longest.min(interval * 2);
+        timeout(APPLIED_WAIT_MAX, self.wait_applied(sequence)).await.is_ok()
+    }
+
+    /// Waits until this node has applied a sequence, however long this takes.
+    async fn wait_applied(&self, sequence: Sequence) {
+        if self.placement.applied() >= sequence {
+            return;
         }
-        true
+        let mut changes = self.placement.applied_changes();
+        if changes.wait_for(|()| self.placement.applied() >= sequence).await.is_err() {
+            // Nothing will be applied any more.
+            pending::<()>().await;
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use tidewire_server::http::auth::Access;
 use tidewire_server::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire_server::http::state::HttpState;
 use tidewire_server::http::tls::Certificate;
+use tokio::sync::watch;
 
 use crate::server::Server;
 
@@ -32,7 +33,8 @@ pub struct Roles {
     sequencer: Mutex<Option<usize>>,
     addresses: Mutex<Vec<String>>,
     applied: [AtomicU64; NAMES.len()],
-    applied_asked: [AtomicU64; NAMES.len()],
+    applied_changes: [watch::Sender<()>; NAMES.len()],
+    applied_waits: [AtomicU64; NAMES.len()],
     silent_seconds: [AtomicU64; NAMES.len()],
     heard_ms: [AtomicU64; NAMES.len()],
     beat_seconds: AtomicU64,
@@ -74,11 +76,12 @@ impl Roles {
 
     pub fn apply(&self, node: usize, sequence: u64) {
         self.applied[node].store(sequence, Ordering::Relaxed);
+        self.applied_changes[node].send_replace(());
     }
 
-    /// How often a node has been asked what it has applied. One that waits for a record asks again and again.
-    pub fn applied_asked(&self, node: usize) -> u64 {
-        self.applied_asked[node].load(Ordering::Relaxed)
+    /// The number of requests that have waited until a node applies a record.
+    pub fn applied_waits(&self, node: usize) -> u64 {
+        self.applied_waits[node].load(Ordering::Relaxed)
     }
 }
 
@@ -118,8 +121,12 @@ impl Placement for Seen {
     }
 
     fn applied(&self) -> Sequence {
-        self.roles.applied_asked[self.me].fetch_add(1, Ordering::Relaxed);
         Sequence(self.roles.applied[self.me].load(Ordering::Relaxed))
+    }
+
+    fn applied_changes(&self) -> watch::Receiver<()> {
+        self.roles.applied_waits[self.me].fetch_add(1, Ordering::Relaxed);
+        self.roles.applied_changes[self.me].subscribe()
     }
 
     fn figures(&self) -> Option<&ClusterFigures> {
@@ -211,7 +218,8 @@ impl Nodes {
             sequencer: Mutex::new(Some(2)),
             addresses: Mutex::new(vec![String::new(); NAMES.len()]),
             applied: Default::default(),
-            applied_asked: Default::default(),
+            applied_changes: Default::default(),
+            applied_waits: Default::default(),
             silent_seconds: Default::default(),
             heard_ms: Default::default(),
             beat_seconds: AtomicU64::new(0),
