@@ -170,7 +170,7 @@ impl FailureDetector {
                     heard.behind = [if is_excused { Duration::ZERO } else { heard.behind[0].max(heard.behind[1]) }; 2];
                 }
             }
-            RecordOutcome::Event(_) | RecordOutcome::Members | RecordOutcome::Nothing => {}
+            RecordOutcome::Event(_) | RecordOutcome::OwnEvent | RecordOutcome::Members | RecordOutcome::Nothing => {}
         }
     }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use serde::Serialize;
 use tracing::{info, warn};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::Clock;
 use crate::cluster::failure_detector::{Action, FailureDetector};
@@ -17,8 +16,9 @@ pub use crate::cluster::join_error::JoinError;
 use crate::cluster::log_checkpoint::{LogCheckpoint, first_read};
 use crate::cluster::membership::{Membership, ReadError, RecordOutcome};
 use crate::cluster::placement::Placement as _;
+use crate::cluster::received::{ReceivedContent, ReceivedRecord};
 use crate::cluster::record::{
-    ClusterId, Content, Epoch, Header, Incarnation, NodeName, decode_header, encode, encode_packed,
+    ClusterId, Content, Epoch, Header, Incarnation, NodeName, decode_content, encode, encode_packed,
 };
 use crate::cluster::state::ClusterState;
 use crate::feed::event::Event;
@@ -55,7 +55,7 @@ pub struct NodeOptions {
     pub session: Duration,
 }
 
-type Records = Result<Vec<LogRecord>, LogError>;
+type Records = Result<Vec<ReceivedRecord>, LogError>;
 
 /// The journal of a node in a cluster.
 pub struct ClusterJournal {
@@ -169,10 +169,13 @@ impl ClusterJournal {
         let LogCheckpoint { membership, sequence: applied, last_event, fingerprint } = followed;
         view.begin(last_event);
         let (reader, writer) = (log.reader(applied)?, log.writer()?);
-        let (batches, incoming) = crossbeam_channel::bounded(BATCHES_AHEAD);
-        let reading = thread::Builder::new().name("tidewire-log".to_owned()).spawn(move || read(reader, &batches));
-        reading.map_err(|cause| LogError::Unavailable(format!("cannot start a thread to read it: {cause}")))?;
         let (me, now) = (view.run().clone(), clock.monotonic());
+        let (batches, incoming) = crossbeam_channel::bounded(BATCHES_AHEAD);
+        let reading = {
+            let me = me.clone();
+            thread::Builder::new().name("tidewire-log".to_owned()).spawn(move || read(reader, &me, &batches))
+        };
+        reading.map_err(|cause| LogError::Unavailable(format!("cannot start a thread to read it: {cause}")))?;
         let mut journal = Self {
             failure_detector: FailureDetector::new(me.clone(), options.address, options.session, now),
             me,
@@ -249,13 +252,22 @@ impl ClusterJournal {
         }
     }
 
-    fn read_record(&mut self, record: &LogRecord, each: &mut dyn FnMut(Sequence, LogOutcome)) -> Result<(), ReadError> {
-        let (header, content) = decode_header(&record.bytes)?;
+    fn read_record(&mut self, record: ReceivedRecord) -> Result<Option<LogOutcome>, ReadError> {
+        let ReceivedRecord { sequence, bytes, fingerprint, decoded } = record;
+        let (header, content) = decoded?;
         let expected = self.membership.next_nth();
-        let counted = self.membership.read(record.sequence, &header, content)?;
+        let counted = match content {
+            ReceivedContent::Decoded(content) => self.membership.read(sequence, &header, content)?,
+            // The oldest event that this process waits for. It has the event, so the content is not decoded.
+            ReceivedContent::OwnEvent(_) if self.unread > 0 => match self.membership.read_event(&header) {
+                true => RecordOutcome::OwnEvent,
+                false => RecordOutcome::Nothing,
+            },
+            ReceivedContent::OwnEvent(content) => self.membership.read(sequence, &header, decode_content(&content))?,
+        };
         let is_mine = header.by == self.me;
-        if matches!(counted, RecordOutcome::Event(_)) {
-            self.view.begin(record.sequence);
+        if matches!(counted, RecordOutcome::Event(_) | RecordOutcome::OwnEvent) {
+            self.view.begin(sequence);
         }
         // A record before this one was lost on its way, so no more records of this epoch take effect.
         self.must_reclaim |= counted == RecordOutcome::Nothing
@@ -263,23 +275,23 @@ impl ClusterJournal {
             && self.is_sequencer()
             && header.epoch == self.epoch
             && header.nth > expected;
-        (self.applied, self.fingerprint) = (record.sequence, xxh3_64(&record.bytes));
-        self.figures.written_bytes.fetch_add(record.bytes.len() as u64, Ordering::Relaxed);
+        (self.applied, self.fingerprint) = (sequence, fingerprint);
+        self.figures.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         let (now, heard_before) = (self.clock.monotonic(), self.failure_detector.heard_at());
         self.failure_detector.note(now, &header, &counted, &self.membership);
         if let Some(sent) = self.failure_detector.heard_at().filter(|sent| Some(*sent) != heard_before) {
             self.view.figures.beat_latency.record(now.saturating_sub(sent));
         }
-        match counted {
-            RecordOutcome::Event(_) if is_mine && self.unread > 0 => {
+        Ok(match counted {
+            RecordOutcome::OwnEvent => {
                 (self.unread, self.unread_since) = (self.unread - 1, now);
                 if let Some(sent) = self.groups.front().filter(|(last, _)| *last == header.nth).map(|(_, sent)| *sent) {
                     self.groups.pop_front();
                     self.view.figures.commit_latency.record(now.saturating_sub(sent));
                 }
-                each(record.sequence, LogOutcome::Local);
+                Some(LogOutcome::Local)
             }
-            RecordOutcome::Event(event) => each(record.sequence, LogOutcome::Remote(event)),
+            RecordOutcome::Event(event) => Some(LogOutcome::Remote(event)),
             RecordOutcome::Claimed => {
                 info!("epoch {}: {} is the sequencer", header.epoch.0, header.by.node);
                 // Events of an earlier epoch after this record have no effect.
@@ -288,22 +300,23 @@ impl ClusterJournal {
                 self.pending.clear();
                 self.pending_bytes = 0;
                 (self.must_reclaim, self.reclaimed_at) = (false, None);
-                each(record.sequence, LogOutcome::Fenced);
                 if is_mine {
                     (self.epoch, self.next_nth) = (header.epoch, 1);
-                    each(record.sequence, LogOutcome::Promoted);
                 }
+                Some(LogOutcome::Fenced { is_promoted: is_mine })
             }
-            RecordOutcome::Nothing => self.view.figures.note_fenced(),
-            RecordOutcome::Members | RecordOutcome::Heartbeat { .. } | RecordOutcome::Left => {}
-        }
-        Ok(())
+            RecordOutcome::Nothing => {
+                self.view.figures.note_fenced();
+                None
+            }
+            RecordOutcome::Members | RecordOutcome::Heartbeat { .. } | RecordOutcome::Left => None,
+        })
     }
 
-    fn fail(&mut self, cause: String, each: &mut dyn FnMut(Sequence, LogOutcome)) {
+    fn fail(&mut self, cause: String) -> Option<LogOutcome> {
         self.failed = true;
         self.view.fail();
-        each(self.applied, LogOutcome::Failed(cause));
+        Some(LogOutcome::Failed(cause))
     }
 
     fn is_sequencer(&self) -> bool {
@@ -321,10 +334,13 @@ impl ClusterJournal {
     }
 }
 
-/// Reads the log until the receiver is dropped.
-fn read(mut reader: Box<dyn LogReader>, batches: &Sender<Records>) {
+/// Reads the log for the process `me`, and decodes its records, until the receiver is dropped.
+fn read(mut reader: Box<dyn LogReader>, me: &Incarnation, batches: &Sender<Records>) {
     loop {
         let records = reader.read(READ_WAIT);
+        let decode =
+            |records: Vec<LogRecord>| records.iter().map(|record| ReceivedRecord::decode(record, me)).collect();
+        let records = records.map(decode);
         let has_failed = records.is_err();
         // An empty batch is sent as well, so that this thread notices a dropped receiver.
         if batches.send(records).is_err() {
@@ -337,6 +353,8 @@ fn read(mut reader: Box<dyn LogReader>, batches: &Sender<Records>) {
 }
 
 impl Journal for ClusterJournal {
+    type Received = ReceivedRecord;
+
     fn append(&mut self, event: &Event) -> Result<Sequence, JournalError> {
         let mut content = Vec::new();
         pack(&EventContent::Event(event), &mut content);
@@ -378,7 +396,7 @@ impl Journal for ClusterJournal {
         self.applied
     }
 
-    fn shared(&mut self) -> Option<&mut dyn SharedJournal> {
+    fn shared(&mut self) -> Option<&mut dyn SharedJournal<ReceivedRecord>> {
         Some(self)
     }
 
@@ -387,23 +405,25 @@ impl Journal for ClusterJournal {
     }
 }
 
-impl SharedJournal for ClusterJournal {
+impl SharedJournal<ReceivedRecord> for ClusterJournal {
     fn incoming(&self) -> &Receiver<Records> {
         &self.incoming
     }
 
-    fn read(&mut self, records: Records, each: &mut dyn FnMut(Sequence, LogOutcome)) {
+    fn read(&mut self, record: ReceivedRecord) -> Option<LogOutcome> {
         if self.failed {
-            return;
+            return None;
         }
-        match records {
-            Ok(records) => {
-                for record in &records {
-                    if let Err(cause) = self.read_record(record, each) {
-                        return self.fail(format!("record {}: {cause}", record.sequence), each);
-                    }
-                }
-            }
+        let sequence = record.sequence;
+        self.read_record(record).unwrap_or_else(|cause| self.fail(format!("record {sequence}: {cause}")))
+    }
+
+    fn note_read(&mut self, message: Result<(), LogError>) -> Option<LogOutcome> {
+        if self.failed {
+            return None;
+        }
+        match message {
+            Ok(()) => {}
             Err(
                 cause @ (LogError::Deleted { .. }
                 | LogError::Shorter { .. }
@@ -411,13 +431,14 @@ impl SharedJournal for ClusterJournal {
                 | LogError::Damaged { .. }
                 | LogError::Setup(_)),
             ) => {
-                return self.fail(cause.to_string(), each);
+                return self.fail(cause.to_string());
             }
             Err(cause) => self.log_unavailable(&cause),
         }
         if self.failure_detector.must_give_up_name(self.clock.monotonic(), &self.membership) {
-            self.fail(format!("another process already runs as node {}", self.me.node), each);
+            return self.fail(format!("another process already runs as node {}", self.me.node));
         }
+        None
     }
 
     fn followed(&self) -> Vec<u8> {

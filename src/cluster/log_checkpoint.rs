@@ -60,7 +60,7 @@ impl LogCheckpoint {
     /// Fails if the log cannot be followed any further. The checkpoint is then unchanged.
     pub fn read(&mut self, record: &LogRecord) -> Result<(Header, RecordOutcome), ReadError> {
         let (header, content) = decode_header(&record.bytes)?;
-        let counted = self.membership.read(record.sequence, &header, content)?;
+        let counted = self.membership.read(record.sequence, &header, decode_content(content))?;
         (self.sequence, self.fingerprint) = (record.sequence, xxh3_64(&record.bytes));
         if let RecordOutcome::Event(_) = counted {
             self.last_event = record.sequence;

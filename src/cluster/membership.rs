@@ -47,6 +47,8 @@ struct MemberState {
 pub enum RecordOutcome {
     /// It is an event, to be applied.
     Event(Event),
+    /// It is the oldest event that this process wrote and waits for.
+    OwnEvent,
     /// Its writer is the sequencer from here on. Later records of earlier epochs have no effect.
     Claimed,
     /// The members changed.
@@ -113,14 +115,18 @@ impl Membership {
     ///
     /// # Errors
     /// Fails if the log cannot be followed any further. The state is then unchanged.
-    pub fn read(&mut self, sequence: Sequence, header: &Header, content: &[u8]) -> Result<RecordOutcome, ReadError> {
+    pub fn read(
+        &mut self,
+        sequence: Sequence,
+        header: &Header,
+        content: Result<Content, RecordError>,
+    ) -> Result<RecordOutcome, ReadError> {
         if header.cluster != self.cluster {
             // For example, a node of a cluster that used this topic before wrote it. It must not affect this cluster.
             return Ok(RecordOutcome::Nothing);
         }
-        let is_sequencers = self.sequencer.as_ref() == Some(&header.by) && header.epoch == self.epoch;
-        let is_next = is_sequencers && header.nth == self.next_nth;
-        let decoded = match decode_content(content) {
+        let is_next = self.is_next(header);
+        let decoded = match content {
             // Records of an old sequencer have no effect, so this program need not be able to read them.
             Err(_) if !is_next && header.epoch < self.epoch => return Ok(RecordOutcome::Nothing),
             decoded => decoded?,
@@ -154,6 +160,18 @@ impl Membership {
             | Content::Founded { .. }
             | Content::FoundedFrom { .. } => RecordOutcome::Nothing,
         })
+    }
+
+    /// Reads an event without its content. Returns true if it takes effect.
+    pub fn read_event(&mut self, header: &Header) -> bool {
+        let is_next = header.cluster == self.cluster && self.is_next(header);
+        self.next_nth += u64::from(is_next);
+        is_next
+    }
+
+    /// Returns true if a record is the next one of the sequencer.
+    fn is_next(&self, header: &Header) -> bool {
+        self.sequencer.as_ref() == Some(&header.by) && header.epoch == self.epoch && header.nth == self.next_nth
     }
 
     fn seat_of(&mut self, run: &Incarnation) -> Option<&mut MemberState> {
@@ -295,7 +313,7 @@ mod tests {
     ) -> Result<RecordOutcome, ReadError> {
         let bytes = encode(header, content);
         let (header, content) = decode_header(&bytes).unwrap();
-        membership.read(Sequence(at), &header, content)
+        membership.read(Sequence(at), &header, decode_content(content))
     }
 
     fn new(partitions: u32) -> Membership {
@@ -342,11 +360,14 @@ mod tests {
         read(&mut membership, &header(&a, 2, 0), &Content::Claim).unwrap();
         let before = membership.clone();
         assert_eq!(
-            membership.read(Sequence(9), &header(&a, 1, 1), b"\xc1"),
+            membership.read(Sequence(9), &header(&a, 1, 1), decode_content(b"\xc1")),
             Ok(RecordOutcome::Nothing),
             "of an old epoch"
         );
-        assert!(matches!(membership.read(Sequence(9), &header(&a, 2, 1), b"\xc1"), Err(ReadError::Record(_))));
+        assert!(matches!(
+            membership.read(Sequence(9), &header(&a, 2, 1), decode_content(b"\xc1")),
+            Err(ReadError::Record(_))
+        ));
         assert_eq!(membership, before);
         let bytes = encode(&header(&a, 1, 0), &Content::Claim);
         let (header, content) = decode_header(&bytes).unwrap();

@@ -21,6 +21,7 @@ pub mod log_checkpoint;
 pub mod membership;
 pub mod peers;
 pub mod placement;
+pub mod received;
 pub mod record;
 pub mod start_points;
 pub mod state;

@@ -242,6 +242,12 @@ pub fn encode_packed(header: &Header, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Returns true if a packed content is an event.
+pub(super) fn is_event(content: &[u8]) -> bool {
+    // A map with one entry, whose name is a string of five bytes.
+    content.starts_with(b"\x81\xa5event")
+}
+
 /// Decodes the header of a record, and returns it with the bytes of the content.
 ///
 /// # Errors

@@ -29,7 +29,7 @@ use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::post::Draft;
 use tidewire::id::{PostId, SourceId};
-use tidewire::storage::journal::{LogOutcome, SharedJournal as _};
+use tidewire::storage::journal::{Journal as _, LogOutcome, SharedJournal as _};
 use tidewire::storage::log::memory::MemoryLog;
 use tidewire::storage::log::{ReadLog as _, SharedLog};
 use tidewire::storage::sequence::Sequence;
@@ -243,15 +243,14 @@ fn an_event_of_unknown_kind_stops_the_node_with_an_error_that_names_it() {
     let mut journal = ClusterJournal::open(&log, followed, options, view, clock).unwrap();
     let mut failed = None;
     while failed.is_none() {
-        let records = journal.incoming().recv_timeout(DEADLINE).expect("the node goes on");
-        journal.read(records, &mut |sequence, back| {
-            if let LogOutcome::Failed(cause) = back {
-                failed = Some((sequence, cause));
-            }
+        let records = journal.incoming().recv_timeout(DEADLINE).expect("the node goes on").unwrap();
+        failed = records.into_iter().find_map(|record| match journal.read(record) {
+            Some(LogOutcome::Failed(cause)) => Some(cause),
+            _ => None,
         });
     }
-    let (last_read, cause) = failed.unwrap();
-    assert_eq!(last_read, Sequence(2), "nothing after the unknown record counts");
+    let cause = failed.unwrap();
+    assert_eq!(journal.last(), Sequence(2), "nothing after the unknown record counts");
     assert!(cause.contains("record 3") && cause.contains("`split`") && cause.contains("upgrade this node"), "{cause}");
     let refused = join(&log, "another").err().unwrap().to_string();
     assert!(refused.contains("record 3") && refused.contains("`split`"), "{refused}");

@@ -2,6 +2,7 @@
 //!
 //! Commits are counted, not timed: the journal holds the command processor until all commands of a case are queued.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -52,6 +53,8 @@ impl Gate {
 }
 
 impl Journal for Gated {
+    type Received = Infallible;
+
     fn append(&mut self, event: &Event) -> Result<Sequence, JournalError> {
         self.journal.append(event)
     }

@@ -1,5 +1,6 @@
 //! More than may be under way: refused at once and told so, and nothing else suffers.
 
+use std::convert::Infallible;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -96,6 +97,8 @@ struct Stuck {
 }
 
 impl Journal for Stuck {
+    type Received = Infallible;
+
     fn append(&mut self, event: &Event) -> Result<Sequence, JournalError> {
         self.memory.append(event)
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::clock::{ManualClock, UnixMicros};
 use crate::cluster::membership::PARTITIONS;
 use crate::cluster::placement::{Placement as _, Readiness};
-use crate::cluster::record::{ClusterId, Epoch, decode_header, encode};
+use crate::cluster::record::{ClusterId, Epoch, decode_content, decode_header, encode};
 use crate::cluster::state::ClusterState;
 
 const SESSION: Duration = Duration::from_secs(6);
@@ -131,7 +131,8 @@ impl Node {
         for bytes in log.iter().skip(self.applied).take(self.reads_max) {
             let (header, content) = decode_header(bytes).unwrap();
             self.applied += 1;
-            let counted = self.membership.read(Sequence(self.applied as u64), &header, content).unwrap();
+            let counted =
+                self.membership.read(Sequence(self.applied as u64), &header, decode_content(content)).unwrap();
             if counted == RecordOutcome::Claimed {
                 self.next = (self.membership.epoch(), 1);
             }
@@ -286,7 +287,10 @@ fn publishing_waits_for_a_lagging_member_until_it_catches_up_or_is_removed() {
             let nth = node.membership.next_nth();
             let bytes = encode(&header(&node.me, node.membership.epoch(), nth), &members);
             let (header, content) = decode_header(&bytes).unwrap();
-            assert_eq!(node.membership.read(Sequence(1_000), &header, content), Ok(RecordOutcome::Members));
+            assert_eq!(
+                node.membership.read(Sequence(1_000), &header, decode_content(content)),
+                Ok(RecordOutcome::Members)
+            );
         }
         // Publishing does not wait for a node that was removed.
         let waits_now = waited && node.failure_detector.outruns_members(&node.membership);
@@ -306,7 +310,7 @@ fn a_sequencer_that_left_before_this_node_started_is_replaced_at_once() {
     let mut node = simulation.node(nth, 2);
     for (at, bytes) in simulation.log.iter().enumerate().skip(simulation.nodes[0].applied) {
         let (header, content) = decode_header(bytes).unwrap();
-        membership.read(Sequence(at as u64 + 1), &header, content).unwrap();
+        membership.read(Sequence(at as u64 + 1), &header, decode_content(content)).unwrap();
     }
     assert!(membership.is_leaving(&sequencer));
     (node.membership, node.applied) = (membership, simulation.log.len());

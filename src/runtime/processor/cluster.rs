@@ -3,6 +3,7 @@
 //! An event takes effect when it is read back, whichever node has appended it. The node that validated the command
 //! applies the event with the results of the validation, and then answers the caller.
 
+use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use crate::runtime::processor::queue::Received;
 use crate::runtime::processor::{CommandProcessor, Completion, PendingEvent};
 use crate::state::tiering::changed_post;
 use crate::storage::journal::{Journal, LogOutcome, SharedJournal};
-use crate::storage::log::{LogError, LogRecord};
+use crate::storage::log::LogError;
 use crate::storage::sequence::Sequence;
 
 /// Maximum interval between two calls of `tend`.
@@ -28,10 +29,40 @@ const TEND_PERIOD: Duration = Duration::from_millis(50);
 /// Delay before a full fan-out queue is checked again.
 const FANOUT_RETRY: Duration = Duration::from_millis(1);
 
+/// The records of a shared log that were received together and not read yet.
+pub(super) struct Unread<R> {
+    records: VecDeque<R>,
+    /// The end of the message: its error, if it has one.
+    end: Option<Result<(), LogError>>,
+}
+
+impl<R> Default for Unread<R> {
+    fn default() -> Self {
+        Self { records: VecDeque::new(), end: None }
+    }
+}
+
+impl<R> Unread<R> {
+    fn is_empty(&self) -> bool {
+        self.end.is_none()
+    }
+
+    fn add(&mut self, received: Result<Vec<R>, LogError>) {
+        self.end = Some(received.map(|records| self.records.extend(records)));
+    }
+}
+
 impl<J: Journal> CommandProcessor<J> {
     /// Waits for a command or for records of the log. Returns None after applying records, or after `TEND_PERIOD`.
     pub(super) fn next_in_cluster(&mut self) -> Result<Option<Command>, RecvTimeoutError> {
         self.tend();
+        self.apply_unread();
+        if !self.unread.is_empty() {
+            return match self.commands.recv_timeout(FANOUT_RETRY) {
+                Err(RecvTimeoutError::Timeout) => Ok(None),
+                received => received.map(Some),
+            };
+        }
         let Some(shared) = self.journal.shared() else { return Ok(None) };
         match self.commands.recv_or(shared.incoming(), TEND_PERIOD)? {
             Some(Received::Command(command)) => Ok(Some(command)),
@@ -49,10 +80,15 @@ impl<J: Journal> CommandProcessor<J> {
         self.commit();
         while !self.group.is_empty() {
             let Some(incoming) = self.journal.shared().map(|shared| shared.incoming().clone()) else { return true };
-            match incoming.recv_timeout(TEND_PERIOD) {
-                Ok(records) => self.read_back(records),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return false,
+            if self.unread.is_empty() {
+                match incoming.recv_timeout(TEND_PERIOD) {
+                    Ok(records) => self.read_back(records),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return false,
+                }
+            } else {
+                thread::park_timeout(FANOUT_RETRY);
+                self.apply_unread();
             }
             self.tend();
             if !self.may_judge() {
@@ -131,47 +167,67 @@ impl<J: Journal> CommandProcessor<J> {
         self.group.take_answers().for_each(|then| then.refuse(Error::OutcomeUnknown));
     }
 
-    fn read_back(&mut self, records: Result<Vec<LogRecord>, LogError>) {
-        let mut read = Vec::new();
-        if let Some(shared) = self.journal.shared() {
-            shared.read(records, &mut |at, back| read.push((at, back)));
+    fn read_back(&mut self, received: Result<Vec<J::Received>, LogError>) {
+        self.unread.add(received);
+        self.apply_unread();
+    }
+
+    /// Reads and applies the received records, as far as fan-out has capacity for their posts: the node that accepted them has checked
+    /// only its own queue.
+    fn apply_unread(&mut self) {
+        if self.unread.is_empty() {
+            return;
         }
-        for (at, back) in read {
-            match back {
-                LogOutcome::Local => {
-                    if let Some(accepted) = self.group.take_sent(Instant::now()) {
-                        let changed = changed_post(&accepted.event);
-                        self.note_taken(&accepted.event);
-                        self.apply(accepted);
-                        self.note_changed(at, changed);
-                    }
-                }
-                LogOutcome::Remote(event) => {
-                    let changed = changed_post(&event);
-                    self.apply_other(event);
-                    self.note_changed(at, changed);
-                }
-                LogOutcome::Promoted => {
-                    info!("this node now accepts writes");
-                    self.logical_clock.resume(self.last_taken);
-                    self.kept_drift_us = Some(self.last_taken.drift_us);
-                }
-                LogOutcome::Fenced => {
-                    let void = self.group.take();
-                    void.into_iter().for_each(|accepted| accepted.then.refuse(Error::NotSequencer));
-                }
-                LogOutcome::Failed(cause) => {
-                    error!("cannot follow the log any further; this node has stopped: {cause}");
-                    self.give_up();
-                    self.failed = Some(Error::JournalFailed(cause));
-                }
-            }
+        while self.fanout.has_capacity_for(1)
+            && let Some(record) = self.unread.records.pop_front()
+        {
+            let outcome = self.journal.shared().and_then(|shared| shared.read(record));
+            outcome.into_iter().for_each(|outcome| self.apply_outcome(outcome));
+        }
+        if self.unread.records.is_empty()
+            && let Some(end) = self.unread.end.take()
+        {
+            let outcome = self.journal.shared().and_then(|shared| shared.note_read(end));
+            outcome.into_iter().for_each(|outcome| self.apply_outcome(outcome));
         }
         if let Some(archive) = self.machine.world().replicated_archive() {
             archive.note_applied(self.journal.last());
         }
         // Last, so that a thread that sees this sequence also sees its effect.
         self.journal.shared().into_iter().for_each(SharedJournal::note_applied);
+    }
+
+    fn apply_outcome(&mut self, outcome: LogOutcome) {
+        let at = self.journal.last();
+        match outcome {
+            LogOutcome::Local => {
+                if let Some(accepted) = self.group.take_sent(Instant::now()) {
+                    let changed = changed_post(&accepted.event);
+                    self.note_taken(&accepted.event);
+                    self.apply(accepted);
+                    self.note_changed(at, changed);
+                }
+            }
+            LogOutcome::Remote(event) => {
+                let changed = changed_post(&event);
+                self.apply_other(event);
+                self.note_changed(at, changed);
+            }
+            LogOutcome::Fenced { is_promoted } => {
+                let void = self.group.take();
+                void.into_iter().for_each(|accepted| accepted.then.refuse(Error::NotSequencer));
+                if is_promoted {
+                    info!("this node now accepts writes");
+                    self.logical_clock.resume(self.last_taken);
+                    self.kept_drift_us = Some(self.last_taken.drift_us);
+                }
+            }
+            LogOutcome::Failed(cause) => {
+                error!("cannot follow the log any further; this node has stopped: {cause}");
+                self.give_up();
+                self.failed = Some(Error::JournalFailed(cause));
+            }
+        }
     }
 
     /// Records for the archive of the cluster that a post has changed.
@@ -184,12 +240,6 @@ impl<J: Journal> CommandProcessor<J> {
     /// Applies an event that another node has accepted.
     fn apply_other(&mut self, event: Event) {
         self.note_taken(&event);
-        // The node that accepted the event has checked only its own queue.
-        while !self.fanout.has_capacity_for(1) {
-            thread::park_timeout(FANOUT_RETRY);
-            // Sends heartbeats, so that other nodes do not consider this node dead.
-            self.tend();
-        }
         let erased_at = if let Event::Erased { at, .. } = event { Some(at) } else { None };
         self.apply(PendingEvent { event, found: None, then: Completion::Nothing });
         let erasure = erased_at.and_then(|at| self.machine.world().sources.erasures().at(at));

@@ -52,6 +52,7 @@ use crate::runtime::shared::Shared;
 use crate::state::resolved::Resolved;
 use crate::state::world::{Applied, StateMachine};
 use crate::storage::journal::{Committed, Journal, JournalError};
+use cluster::Unread;
 use group::Group;
 use queue::CommandReceiver;
 use refusal_log::RefusalLog;
@@ -71,7 +72,7 @@ const NEW_EDGE_BYTES: usize = 32;
 const NEW_SOURCE_BYTES: usize = 320;
 
 /// The single writer of the world and of the journal.
-pub struct CommandProcessor<J> {
+pub struct CommandProcessor<J: Journal> {
     machine: StateMachine,
     journal: J,
     logical_clock: HybridLogicalClock,
@@ -86,6 +87,8 @@ pub struct CommandProcessor<J> {
     refused_for_now: Option<Error>,
     /// The last logical instant of the events that were read from a shared log.
     last_taken: Timestamp,
+    /// The records of a shared log that were received and not read yet.
+    unread: Unread<J::Received>,
     /// The readers whose erasure another node has begun and whose actors must still end, at most one for each erasure.
     erased_readers: Vec<SourceSlot>,
     /// The drift that the journal contains. None if this is unknown.
@@ -139,6 +142,7 @@ impl<J: Journal> CommandProcessor<J> {
             resolved: Resolved::default(),
             failed: None,
             last_taken: monotonic_clock_last,
+            unread: Unread::default(),
             erased_readers: Vec::new(),
             kept_drift_us,
             archiver: archiver.map(Archiver::new),

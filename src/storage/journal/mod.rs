@@ -10,6 +10,7 @@ pub mod space;
 pub mod sync;
 pub mod writer;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::feed::event::Event;
-use crate::storage::log::{LogError, LogRecord};
+use crate::storage::log::LogError;
 use crate::storage::sequence::Sequence;
 
 /// The reason why events were not written.
@@ -65,21 +66,25 @@ pub enum LogOutcome {
     Local,
     /// Another process appended this event, or this process did and no longer waits for it.
     Remote(Event),
-    /// This process is the sequencer from here on, and has read all earlier records.
-    Promoted,
     /// The events of this process that were not read back yet are void.
-    Fenced,
+    Fenced {
+        /// True if this process is the sequencer from here on, and has read all earlier records.
+        is_promoted: bool,
+    },
     /// The journal cannot follow the log any further. The text is the cause.
     Failed(String),
 }
 
-/// The additional methods of a journal on a shared log.
-pub trait SharedJournal {
-    /// Returns the channel on which records arrive.
-    fn incoming(&self) -> &Receiver<Result<Vec<LogRecord>, LogError>>;
+/// The additional methods of a journal on a shared log, whose records arrive as `R`.
+pub trait SharedJournal<R> {
+    /// Returns the channel on which records arrive, decoded as far as possible.
+    fn incoming(&self) -> &Receiver<Result<Vec<R>, LogError>>;
 
-    /// Reads records in order, and passes their outcomes to `each`.
-    fn read(&mut self, records: Result<Vec<LogRecord>, LogError>, each: &mut dyn FnMut(Sequence, LogOutcome));
+    /// Reads the next record, and returns its outcome, if it has one.
+    fn read(&mut self, record: R) -> Option<LogOutcome>;
+
+    /// Called after all records of a message were read, or with its error. Returns an outcome if the log cannot be followed any further.
+    fn note_read(&mut self, message: Result<(), LogError>) -> Option<LogOutcome>;
 
     /// Returns the log checkpoint, as the record of a snapshot ([`Section::Cluster`](crate::storage::snapshot::Section)).
     fn followed(&self) -> Vec<u8>;
@@ -144,6 +149,9 @@ impl fmt::Display for Durability {
 
 /// Stores events in order.
 pub trait Journal: Send + 'static {
+    /// A record of a shared log, as it arrives. [`Infallible`] if the journal is not on one.
+    type Received: Send;
+
     /// Appends an event. It is stored once [`Journal::commit`] has returned.
     ///
     /// # Errors
@@ -199,7 +207,7 @@ pub trait Journal: Send + 'static {
     }
 
     /// Returns the part for a shared log, if the journal is on one.
-    fn shared(&mut self) -> Option<&mut dyn SharedJournal> {
+    fn shared(&mut self) -> Option<&mut dyn SharedJournal<Self::Received>> {
         None
     }
 
@@ -217,6 +225,8 @@ pub struct MemoryJournal {
 }
 
 impl Journal for MemoryJournal {
+    type Received = Infallible;
+
     fn append(&mut self, _event: &Event) -> Result<Sequence, JournalError> {
         self.last = self.last.next();
         Ok(self.last)

@@ -1,5 +1,6 @@
 //! Writes the journal on disk: one open segment at a time.
 
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -304,6 +305,8 @@ impl OpenSegment {
 }
 
 impl Journal for SegmentJournal {
+    type Received = Infallible;
+
     fn append(&mut self, event: &Event) -> Result<Sequence, JournalError> {
         Ok(self.append_record(|into| frame::pack(event, into)))
     }
