@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Python client: types, tests against the real server, and the packages, installed into an empty environment.
+# The Python client: types, generated files, tests against the real server, and the packages, installed into an empty environment.
 # Needs python3 with venv, and a built server: TIDEWIRE_PROGRAM, or target/debug/tidewire.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -23,10 +23,11 @@ mkdir -p "$target"
 environment "$target/dev" requirements-dev.txt
 dev=$target/dev/bin
 
-echo "-- lint and types"
+echo "-- lint, types and generated files"
 "$dev/ruff" check --quiet --cache-dir "$target/ruff" .
 "$dev/ruff" format --quiet --check --cache-dir "$target/ruff" .
 MYPYPATH=src:tests "$dev/mypy" --cache-dir "$target/mypy" src examples tests ../../examples/tag_counts.py
+"$dev/python" generate_sync.py --check
 
 echo "-- build"
 rm -rf "$target/dist" "$target/empty"

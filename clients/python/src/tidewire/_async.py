@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpx
-from websockets.asyncio.client import ClientConnection, connect
 
 from . import _calls as calls
 from ._async_changes import AsyncChangeStream
+from ._async_io import AsyncStream, Lock, connect, received, resolved, sleep
 from ._call import Call, Pages
 from ._changes import Position
 from ._exchange import Again, Done, Exchange, Memory, Options, Reconnection, TokenPostIds, pause_before
@@ -40,7 +38,7 @@ from ._http import (
     urls_of,
 )
 from ._live import HELLO_MAX, PARTIAL_TRIES, SILENCE_MAX, TOO_SLOW, Numbering, Read, Timeline, pause_before_reading_again
-from ._streams import AsyncStream, OpenStreams
+from ._streams import OpenStreams
 from .errors import TidewireError
 from .messages import ChangeType, HelloMessage, LiveMessage, MarkerMessage, UnreadMessage
 from .models import Item, Page
@@ -76,12 +74,20 @@ def _iterator(make: Callable[P, Pages[T]]) -> Callable[Concatenate[AsyncTidewire
 
 
 class AsyncTidewire:
-    """A client of one server, or of the nodes of a cluster: like `Tidewire`, with `await`, `async with` and `async for`.
+    """A client of one server, or of the nodes of a cluster.
 
         async with AsyncTidewire("http://127.0.0.1:8080", token=KEY) as tidewire:
             await tidewire.publish("bob", {"text": "hello"})
 
-    `token` may also be an async function. All tasks of one event loop may share a client.
+    The tasks of one event loop may share it. It retries requests if that is safe: temporary refusals (429, 503) after the `Retry-After`
+    of the server, and requests without a response if they are idempotent.
+
+    `server`: its URL, or those of several nodes; the client uses one until it does not respond, then the next.
+    `token`: a server key or a user's token, or a function that returns one, which may be async; the function is called again when the
+    server no longer accepts the last one. `timeout`: seconds for each read and each write, not for a whole call. `retries`: the number of
+    tries after the first one. `retry_wait_max`: the longest pause, in seconds; if the server requests a longer one, the refusal is raised
+    at once. `token_post_ids`: who chooses the ids of posts published with a user's token, as the server's `--token-post-ids`; "user" lets
+    the client send such a post again if its outcome is unknown. `tls`: the context that checks certificates.
     """
 
     def __init__(
@@ -101,7 +107,7 @@ class AsyncTidewire:
         self._options = Options(retries, retry_wait_max, token_post_ids)
         self._ask = token if callable(token) else None
         self._token = checked_token(token) if isinstance(token, str) else None
-        self._renewal = asyncio.Lock()
+        self._renewal = Lock()
         self._tls = tls_of(urls, tls)
         timeouts = httpx.Timeout(timeout, connect=min(timeout, CONNECT_MAX))
         verify = True if self._tls is None else self._tls
@@ -206,15 +212,29 @@ class AsyncTidewire:
         follow: bool = True,
         page_size: int = 1000,
     ) -> AsyncChangeStream:
-        """Like `Tidewire.changes`, with `async for`."""
+        """Iterates over the accepted changes, in order, after `after`, a `place` or a sequence; without it, from now on.
+
+        With the name of a `consumer` instead of `after`, it starts after the position that `set_change_consumer` has set.
+
+        It stays connected, and reconnects after each loss of the connection, until it is refused: `Gone` means that events are missing.
+        With `follow=False` it ends at the present. `types` selects the types of changes. Store the `place` of each after it is
+        processed; `ReachedMessage` has one too, so that a consumer of rare types keeps up.
+        """
         return self._streams.add(AsyncChangeStream(self, Position(after, types, consumer), follow, page_size))
 
     def live(self, user: str, *, epoch: str | None = None, seq: int | None = None, unread: bool = False) -> AsyncLiveStream:
-        """Like `Tidewire.live`, with `async for`."""
+        """Iterates over the messages about a reader's feed, and resumes after each loss of the connection.
+
+        After each `HelloMessage` that is not `recovered`, read the feed again, with its `after_sequence`, as `watch` does. `epoch` and
+        `seq` resume after an earlier stream's `position`. With `unread`, messages report the number of unread entries when it changes.
+        """
         return self._streams.add(AsyncLiveStream(self, Numbering(user, epoch, seq, unread)))
 
     def watch(self, user: str, *, limit: int = 20, keep: int = 500, unread: bool = False) -> AsyncFeed:
-        """Like `Tidewire.watch`, with `async for`."""
+        """Returns a reader's live feed: iterate over it to get the current list of entries after each change.
+
+        It reads `limit` entries at first and at a time. It removes the oldest entries if new ones exceed `keep`.
+        """
         return self._streams.add(AsyncFeed(self, user, Timeline(limit, keep), unread))
 
     def _reconnection(self) -> Reconnection:
@@ -237,24 +257,23 @@ class AsyncTidewire:
                 step = exchange.answered(answer_of(response))
             if isinstance(step, Done):
                 return step.value
-            await self._before_next_try(step, token)
+            await sleep(self._renewing(step, token))
 
-    async def _before_next_try(self, step: Again, used: str | None) -> None:
+    def _renewing(self, step: Again, used: str | None) -> float:
+        """Drops a refused token. Returns the pause before the next try."""
         if step.renews_token and used == self._token:
             self._token = None
-        if step.pause > 0:
-            await asyncio.sleep(step.pause)
+        return step.pause
 
     async def _current_token(self) -> str | None:
         token = self._token
         if token is not None or self._ask is None:
             return token
         async with self._renewal:
-            # Another task may have got one meanwhile.
+            # Another user of this client may have got one meanwhile.
             token = self._token
             if token is None:
-                asked = self._ask()
-                self._token = token = checked_token(asked if isinstance(asked, str) else await asked)
+                self._token = token = checked_token(await resolved(self._ask()))
             return token
 
     async def _pages(self, pages: Pages[T]) -> AsyncIterator[T]:
@@ -262,7 +281,7 @@ class AsyncTidewire:
         while call is not None:
             page, tries = await self._run(call), 0
             while lacking := pages.lacking(page):
-                await asyncio.sleep(pause_before_reading_again(tries, lacking))
+                await sleep(pause_before_reading_again(tries, lacking))
                 page, tries = await self._run(call), tries + 1
             for item in pages.items(page):
                 yield item
@@ -290,42 +309,39 @@ class AsyncLiveStream(AsyncStream[LiveMessage]):
         client = self._client
         # After a cancelled step, the same loss continues.
         self._again = again = self._again or client._reconnection()
-        while True:
+        while not self._is_closing:
             url, token, code = again.connecting(), await client._current_token(), None
             try:
-                async with AsyncExitStack() as stack:
-                    socket = await self._connect(stack, url, token)
+                async with connect(
+                    socket_url(url, *self._numbering.target()),
+                    ssl=tls_for(url, client._tls),
+                    additional_headers=headers_of(token),
+                    user_agent_header=None,
+                    open_timeout=CONNECT_MAX,
+                    close_timeout=1.0,
+                    max_size=MESSAGE_MAX,
+                ) as socket:
+                    self._opened(socket)
                     longest = HELLO_MAX
                     while True:
-                        message = self._numbering.take(await asyncio.wait_for(socket.recv(), longest))
+                        message = self._numbering.take(await received(socket, longest))
                         longest = SILENCE_MAX
                         again.greeted(time.monotonic())
                         if message is not None:
                             yield message
             except TidewireError as cause:
                 error = cause
-            except (*SOCKET_ERRORS, asyncio.TimeoutError) as cause:
+            except SOCKET_ERRORS as cause:
                 error, code = lost_socket(url, cause)
+            if self._is_closing:
+                return
             try:
                 step = again.lost(error, time.monotonic(), at_once=code == TOO_SLOW)
             except TidewireError:
                 self._again = None
                 raise
             _log.info("reconnecting the live feed in %.1f s: %s", step.pause, error)
-            await client._before_next_try(step, token)
-
-    async def _connect(self, stack: AsyncExitStack, url: str, token: str | None) -> ClientConnection:
-        return await stack.enter_async_context(
-            connect(
-                socket_url(url, *self._numbering.target()),
-                ssl=tls_for(url, self._client._tls),
-                additional_headers=headers_of(token),
-                user_agent_header=None,
-                open_timeout=CONNECT_MAX,
-                close_timeout=1.0,
-                max_size=MESSAGE_MAX,
-            )
-        )
+            await self._pause(client._renewing(step, token))
 
 
 class AsyncFeed(AsyncStream[list[Item]]):
@@ -376,7 +392,7 @@ class AsyncFeed(AsyncStream[list[Item]]):
                 # If reading pages fails or is cancelled, the next step starts with it.
                 self._is_unfinished = True
                 self._take(message)
-            await self._read_pages()
+            await self._read_pages(in_step=True)
             self._is_unfinished = False
             if self._is_changed and self._timeline.is_current:
                 self._is_changed = False
@@ -391,12 +407,13 @@ class AsyncFeed(AsyncStream[list[Item]]):
             self.unread = message
             self._is_changed = True
 
-    async def _read_pages(self) -> None:
-        failures = 0
-        while (read := self._timeline.start_read()) is not None:
+    async def _read_pages(self, *, in_step: bool = False) -> None:
+        failures, pause = 0, self._pause if in_step else sleep
+        # Older entries may still be read when the stream is closed.
+        while not (in_step and self._is_closing) and (read := self._timeline.start_read()) is not None:
             page = await self._page(read)
             if page is None or (page.partial and failures < PARTIAL_TRIES):
-                await asyncio.sleep(pause_before(failures, None, self._client._options.retry_wait_max))
+                await pause(pause_before(failures, None, self._client._options.retry_wait_max))
                 failures += 1
                 continue
             failures = 0

@@ -1,19 +1,19 @@
-"""The stream of changes with asyncio."""
+"""The stream of changes."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import httpx
 
+from ._async_io import AsyncStream
 from ._changes import EventReader, LineReader, Part, Position, no_progress
 from ._exchange import Again, Reconnection
 from ._http import answer_of, ended, lines_request, no_answer, not_decoded, stream_request
-from ._streams import AsyncStream
 from .errors import TidewireError, refusal
 from .messages import Change
 
@@ -55,23 +55,22 @@ class AsyncChangeStream(AsyncStream[Change]):
             part = Part(self._position, page_size)
             async for change in self._part(part):
                 yield change
-            if part.is_last:
+            if part.is_last or self._is_closing:
                 return
             failures = 0 if part.has_progress else failures + 1
             if failures > 0:
-                pause = no_progress(failures, self._client._options)
-                await asyncio.sleep(pause)
+                await self._pause(no_progress(failures, self._client._options))
 
     async def _part(self, part: Part) -> AsyncGenerator[Change, None]:
         """One response, which may be cut short. Until it begins, it is retried like a call."""
         client = self._client
         exchange = client._exchange(part.call)
-        while True:
+        while not self._is_closing:
             token, reader, is_open = await client._current_token(), LineReader(), False
             request = lines_request(client._http, exchange.call, exchange.url, token)
             try:
-                response = await client._http.send(request, stream=True)
-                try:
+                async with aclosing(await client._http.send(request, stream=True)) as response:
+                    self._opened(response)
                     is_open = response.status_code == 200
                     if is_open:
                         async for chunk in response.aiter_raw():
@@ -80,30 +79,30 @@ class AsyncChangeStream(AsyncStream[Change]):
                                 yield change
                         return
                     await response.aread()
-                finally:
-                    await response.aclose()
                 step = exchange.answered(answer_of(response))
             except httpx.DecodingError as cause:
                 raise not_decoded(exchange.url, cause) from cause
             except httpx.TransportError as cause:
+                if self._is_closing:
+                    return
                 if is_open:
                     _log.info("a response with changes was cut short: %s", cause)
                     return
                 step = exchange.failed(no_answer(exchange.url, cause))
             if not isinstance(step, Again):
                 return
-            await client._before_next_try(step, token)
+            await self._pause(client._renewing(step, token))
 
     async def _follow(self) -> AsyncGenerator[Change, None]:
         client = self._client
         # After a cancelled step, the same loss continues.
         self._again = again = self._again or client._reconnection()
-        while True:
+        while not self._is_closing:
             url, token, reader = again.connecting(), await client._current_token(), EventReader()
             request = stream_request(client._http, url, self._position.query(), token)
             try:
-                response = await client._http.send(request, stream=True)
-                try:
+                async with aclosing(await client._http.send(request, stream=True)) as response:
+                    self._opened(response)
                     if response.status_code != 200:
                         raise refusal(response.status_code, response.headers, await response.aread())
                     async for chunk in response.aiter_raw():
@@ -111,17 +110,17 @@ class AsyncChangeStream(AsyncStream[Change]):
                             again.greeted(time.monotonic())
                             self._position.passed(change)
                             yield change
-                finally:
-                    await response.aclose()
                 error: TidewireError = ended(url)
             except httpx.TransportError as cause:
                 error = no_answer(url, cause)
             except TidewireError as cause:
                 error = cause
+            if self._is_closing:
+                return
             try:
                 step = again.lost(error, time.monotonic())
             except TidewireError:
                 self._again = None
                 raise
             _log.info("reconnecting the stream of changes in %.1f s: %s", step.pause, error)
-            await client._before_next_try(step, token)
+            await self._pause(client._renewing(step, token))

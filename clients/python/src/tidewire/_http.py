@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
 from collections.abc import Callable, Sequence
@@ -125,7 +126,8 @@ def lost_socket(url: str, cause: Exception) -> tuple[TidewireError, int | None]:
     return ConnectionFailed(f"{url}: {cause or type(cause).__name__}", sent=False), None
 
 
-SOCKET_ERRORS = (WebSocketException, OSError, TimeoutError, EOFError)
+# `asyncio.TimeoutError` is `TimeoutError` from Python 3.11 on.
+SOCKET_ERRORS = (WebSocketException, OSError, TimeoutError, asyncio.TimeoutError, EOFError)
 
 
 def ended(url: str) -> ConnectionFailed:
