@@ -26,6 +26,7 @@ mod offered_upgrade;
 pub mod openapi;
 mod operation;
 mod page_json;
+mod parsed;
 pub(crate) mod plain_text;
 mod post_json;
 pub mod problem;

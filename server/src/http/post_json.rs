@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use tidewire::engine::Engine;
@@ -34,6 +35,11 @@ pub(super) enum FieldsName {
 impl Fields {
     /// All values of the parameter, for the API description.
     pub(super) const NAMES: [&str; 4] = ["ids", "counts", "ids,counts", "counts,ids"];
+
+    /// Returns the schema of an optional value.
+    pub(super) fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [{"type": "string", "enum": Self::NAMES}, {"type": "null"}]})
+    }
 
     /// Returns how to encode the posts of an engine.
     pub(super) fn of(self, engine: &Engine) -> Shape<'_> {

@@ -13,8 +13,9 @@ use actix_web::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use actix_web::web::Bytes;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest};
 use percent_encoding::percent_decode_str;
+use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
@@ -212,6 +213,10 @@ pub(super) fn wait(request: &HttpRequest) -> Result<bool, Problem> {
     Parameters::read(request, &["wait"])?.flag("wait", "delivered")
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
 /// The body of a request, empty if the request has none. The pipeline reads it and stores it in the request, and the handler gets it as
 /// an argument.
 #[derive(Clone, Default)]
@@ -232,10 +237,6 @@ impl RequestBody {
 
     /// Checks that there is no body, or that it is an object without fields.
     pub(super) fn no_fields(&self, request: &HttpRequest) -> Result<(), Problem> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Nothing {}
-
         self.optional_json_bytes(request)?.map(json::<Nothing>).transpose().map(drop)
     }
 }
@@ -321,25 +322,6 @@ fn field_problem(cause: &serde_json::Error, path: &str) -> Problem {
     };
     let field = shortened(field);
     Problem::bad(code, format!("{field}: {}", shortened(text))).of_field(field)
-}
-
-/// Deserializes an optional value from a JSON string and validates it.
-pub(super) fn optional_text<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err: Display>,
-{
-    let text = Option::<Cow<str>>::deserialize(from)?;
-    text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
-}
-
-/// Deserializes a value from a JSON string and validates it.
-pub(super) fn text<'de, D, T>(from: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err: Display>,
-{
-    Cow::<str>::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
 /// Distinguishes null from a missing field: null is a valid body of a post, and an invalid value of most fields.

@@ -3,6 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::web;
 use actix_web::{HttpRequest, HttpResponse};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -23,10 +24,12 @@ pub(in crate::http) async fn list(request: HttpRequest, engine: ReadyEngine) -> 
     Ok(HttpResponse::Ok().json(json!({"items": consumers})))
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Position {
+#[schemars(rename = "ChangeConsumerPosition")]
+pub(in crate::http) struct Position {
     #[serde(default, deserialize_with = "request::present")]
+    #[schemars(with = "u64", range(max = u64::MAX))]
     sequence: Option<Sequence>,
 }
 

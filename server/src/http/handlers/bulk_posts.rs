@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::{StreamExt as _, stream};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -12,7 +13,7 @@ use crate::http::answer;
 use crate::http::auth::Caller;
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::page_query::fields;
-use crate::http::handlers::posts::{delivered_elsewhere, find_own, new_post};
+use crate::http::handlers::posts::{NewPost, delivered_elsewhere, find_own, new_post};
 use crate::http::post_json::{self, Shape};
 use crate::http::problem::{Failures, Problem};
 use crate::http::request::{self, Parameters, RequestBody, invalid_parameter, wait};
@@ -26,10 +27,12 @@ use tidewire::runtime::message::Published;
 /// Number of posts of one request that are looked up in the archive at the same time.
 const LOOKUPS_AT_ONCE: usize = 8;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Batch<'a> {
+#[schemars(rename = "PostsRequest")]
+pub(in crate::http) struct Batch<'a> {
     #[serde(borrow)]
+    #[schemars(with = "Vec<NewPost<'_>>", length(max = POSTS_PER_REQUEST_MAX))]
     posts: Vec<&'a RawValue>,
 }
 

@@ -2,6 +2,7 @@
 
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
@@ -9,38 +10,44 @@ use serde_json::json;
 use crate::http::answer;
 use crate::http::auth::{Access, Caller};
 use crate::http::engine_cell::ReadyEngine;
+use crate::http::parsed::Parsed;
 use crate::http::problem::Problem;
-use crate::http::request::{self, Object, Parameters, RequestBody, path, present, text, user, wait};
+use crate::http::request::{self, Object, Parameters, RequestBody, path, present, user, wait};
 use tidewire::feed::event::{NewEdge, OldEdge};
 use tidewire::id::SourceId;
 use tidewire::json::Whole;
 use tidewire::limits::{BACKFILL_MAX, FOLLOWS_PER_REQUEST_MAX};
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub(in crate::http) struct FollowOptions {
+    /// A hidden follow: in no list and no count.
     #[serde(default)]
     pub(in crate::http) hidden: bool,
+    /// Number of earlier posts that the follow brings. Default: all.
     #[serde(default, deserialize_with = "earlier_posts")]
+    #[schemars(with = "usize", range(max = BACKFILL_MAX))]
     pub(in crate::http) backfill: Option<usize>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Bulk {
+#[schemars(rename = "FollowsRequest", extend("minProperties" = 1))]
+pub(in crate::http) struct Bulk {
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Vec<BulkEdge>", length(max = FOLLOWS_PER_REQUEST_MAX))]
     follows: Option<Vec<Object<BulkEdge>>>,
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Vec<BulkUnfollow>", length(max = FOLLOWS_PER_REQUEST_MAX))]
     unfollows: Option<Vec<Object<BulkUnfollow>>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(inline)]
 struct BulkUnfollow {
-    #[serde(deserialize_with = "text")]
-    follower: SourceId,
-    #[serde(deserialize_with = "text")]
-    source: SourceId,
+    follower: Parsed<SourceId>,
+    source: Parsed<SourceId>,
 }
 
 /// The edges of a `POST /v1/follows` body.
@@ -51,16 +58,18 @@ pub(in crate::http) struct Edges {
     pub(in crate::http) unfollows: Option<Vec<OldEdge>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(inline)]
 struct BulkEdge {
-    #[serde(deserialize_with = "text")]
-    follower: SourceId,
-    #[serde(deserialize_with = "text")]
-    source: SourceId,
+    follower: Parsed<SourceId>,
+    source: Parsed<SourceId>,
+    /// A hidden follow: in no list and no count.
     #[serde(default)]
     hidden: bool,
+    /// Number of earlier posts that the follow brings. Default: all.
     #[serde(default, deserialize_with = "earlier_posts")]
+    #[schemars(with = "usize", range(max = BACKFILL_MAX))]
     backfill: Option<usize>,
 }
 
@@ -92,9 +101,9 @@ pub(in crate::http) fn edges(bytes: &[u8]) -> Result<Edges, Problem> {
     let edge = |Object(BulkEdge { follower, source, hidden, backfill })| NewEdge {
         hidden,
         backfill,
-        ..NewEdge::new(follower, source)
+        ..NewEdge::new(follower.0, source.0)
     };
-    let removed = |Object(BulkUnfollow { follower, source })| OldEdge { follower, source };
+    let removed = |Object(BulkUnfollow { follower, source })| OldEdge { follower: follower.0, source: source.0 };
     let unfollows = unfollows.map(|edges| edges.into_iter().map(removed).collect());
     Ok(Edges { follows: follows.into_iter().map(edge).collect(), unfollows })
 }

@@ -8,6 +8,7 @@ use actix_web::HttpMessage as _;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::{StreamExt as _, stream};
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -21,9 +22,10 @@ use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::feeds;
 use crate::http::operation::WorkKind;
 use crate::http::page_json;
+use crate::http::parsed::Parsed;
 use crate::http::post_json::{Fields, FieldsName};
 use crate::http::problem::{Failures, Problem};
-use crate::http::request::{self, Parameters, RequestBody, text};
+use crate::http::request::{self, Parameters, RequestBody};
 use crate::http::request_metrics::RequestMetrics;
 use tidewire::engine::FeedPage;
 use tidewire::feed::page::Range;
@@ -36,19 +38,19 @@ use tidewire::state::reader::PageRequest;
 /// this is the number of sleeping readers that the request wakes concurrently.
 const PAGES_AT_ONCE: usize = 8;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Feeds {
-    users: Vec<Reader>,
+#[schemars(rename = "FeedsRequest")]
+pub(in crate::http) struct Feeds {
+    #[schemars(length(max = FEEDS_PER_REQUEST_MAX))]
+    users: Vec<Parsed<SourceId>>,
     #[serde(default = "limit_default", deserialize_with = "limit")]
+    #[schemars(range(min = 1, max = PAGE_POSTS_MAX))]
     limit: usize,
     #[serde(default)]
+    #[schemars(schema_with = "Fields::schema")]
     fields: Option<Name<FieldsName>>,
 }
-
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Reader(#[serde(deserialize_with = "text")] SourceId);
 
 fn limit_default() -> usize {
     PAGE_POSTS_DEFAULT
@@ -98,7 +100,7 @@ pub(in crate::http) async fn read(
     // times.
     let mut named = HashSet::new();
     let distinct: Vec<_> =
-        users.iter().map(|Reader(user)| user).enumerate().filter(|(_, user)| named.insert(*user)).collect();
+        users.iter().map(|Parsed(user)| user).enumerate().filter(|(_, user)| named.insert(*user)).collect();
     #[cfg(feature = "cluster")]
     let (admit, mut elsewhere, _reserved) = {
         let elsewhere = elsewhere(&request, caller, (limit, fields), &distinct, count, &turn).await;
@@ -125,7 +127,7 @@ pub(in crate::http) async fn read(
     // The bytes are reserved from here on, because pages in `json` wait for those of sleeping readers.
     let mut reserved = Vec::new();
     let mut answered: HashMap<&SourceId, Span<usize>> = HashMap::new();
-    for (nth, Reader(user)) in users.iter().enumerate() {
+    for (nth, Parsed(user)) in users.iter().enumerate() {
         if nth > 0 {
             json.push(',');
         }

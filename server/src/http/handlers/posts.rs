@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -15,51 +16,53 @@ use crate::http::auth::{Access, Caller, Denial};
 use crate::http::caching::{self, Tag};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::handlers::page_query::fields;
+use crate::http::parsed::{Parsed, TagName, TopicName};
 use crate::http::post_json;
 use crate::http::problem::Problem;
-use crate::http::request::{Parameters, RequestBody, json, optional_text, post_in_path, present, text, wait};
+use crate::http::request::{Parameters, RequestBody, json, post_in_path, present, wait};
 use tidewire::clock::UnixMicros;
 use tidewire::error::Error;
 use tidewire::feed::kind::Kind;
 use tidewire::feed::post::{Body, BodyError, Draft, Post};
 use tidewire::id::{ExternalId, PostId, PostName, SourceId};
 use tidewire::json::Name;
-use tidewire::limits::POST_TAGS_MAX;
+use tidewire::limits::{POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX};
 
-/// The request body for publishing a post.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct NewPost<'a> {
-    #[serde(deserialize_with = "text")]
-    author: SourceId,
+pub(in crate::http) struct NewPost<'a> {
+    author: Parsed<SourceId>,
     #[serde(borrow)]
+    #[schemars(description = body_description())]
     body: &'a RawValue,
-    #[serde(default, deserialize_with = "optional_text")]
-    id: Option<PostId>,
-    #[serde(default, deserialize_with = "optional_text")]
-    external_id: Option<ExternalId>,
-    #[serde(default, deserialize_with = "optional_text")]
-    published_at: Option<UnixMicros>,
-    #[serde(default)]
+    id: Option<Parsed<PostId>>,
+    external_id: Option<Parsed<ExternalId>>,
+    published_at: Option<Parsed<UnixMicros>>,
+    #[schemars(with = "Option<Parsed<Kind>>")]
     kind: Option<Name<Kind>>,
-    #[serde(default)]
+    #[schemars(with = "Option<Vec<Parsed<TagName>>>", length(max = POST_TAGS_MAX))]
     tags: Option<Vec<String>>,
-    #[serde(default)]
+    #[schemars(with = "Option<Parsed<TopicName>>")]
     topic: Option<String>,
-    #[serde(default, deserialize_with = "optional_text")]
-    repost_of: Option<PostName>,
-    #[serde(default, deserialize_with = "optional_text")]
-    reply_to: Option<PostName>,
+    repost_of: Option<Parsed<PostName>>,
+    reply_to: Option<Parsed<PostName>>,
 }
 
-/// The request body for changing a post.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PostChange<'a> {
+#[schemars(extend("minProperties" = 1))]
+pub(in crate::http) struct PostChange<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
+    #[schemars(description = body_description())]
     body: Option<&'a RawValue>,
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "bool")]
     hidden: Option<bool>,
+}
+
+/// Describes the body of a post.
+pub(in crate::http) fn body_description() -> String {
+    format!("Any JSON, at most {POST_BODY_BYTES_MAX} bytes and {POST_BODY_DEPTH_MAX} levels.")
 }
 
 impl NewPost<'_> {
@@ -78,17 +81,17 @@ impl NewPost<'_> {
         }
         let topic = self.topic.map(|topic| SourceId::topic(&topic).map_err(|cause| invalid("topic", &cause)));
         Ok(Draft {
-            id: self.id,
-            external_id: self.external_id,
-            author: self.author,
-            published_at: self.published_at,
+            id: self.id.map(|Parsed(id)| id),
+            external_id: self.external_id.map(|Parsed(id)| id),
+            author: self.author.0,
+            published_at: self.published_at.map(|Parsed(at)| at),
             kind: self.kind.map(|Name(kind)| kind).unwrap_or_default(),
             body: body(self.body)?,
             tags: checked,
             topic: topic.transpose()?,
-            repost_of: self.repost_of.map(|post| post.id),
+            repost_of: self.repost_of.map(|Parsed(post)| post.id),
             origin: None,
-            reply_to: self.reply_to.map(|post| post.id),
+            reply_to: self.reply_to.map(|Parsed(post)| post.id),
             answered: None,
             earlier_reposts: Vec::new(),
         })

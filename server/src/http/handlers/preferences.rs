@@ -2,6 +2,7 @@
 
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
@@ -10,6 +11,7 @@ use crate::http::answer;
 use crate::http::auth::{Access, Caller};
 use crate::http::engine_cell::ReadyEngine;
 use crate::http::operation::WorkKind;
+use crate::http::parsed::Parsed;
 use crate::http::problem::Problem;
 use crate::http::request::{self, Parameters, RequestBody, path, user, wait};
 use tidewire::engine::{Engine, Unread};
@@ -74,10 +76,11 @@ pub(in crate::http) async fn change_rules(
     Ok(HttpResponse::Ok().json(answer::rules(&engine.change_rules(reader, request::json(bytes)?).await?)))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Mark {
+pub(in crate::http) struct Mark {
     #[serde(deserialize_with = "feed_cursor")]
+    #[schemars(with = "Parsed<Resume>")]
     cursor: Resume,
 }
 

@@ -2,21 +2,23 @@
 
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::auth::Access;
 use crate::http::engine_cell::ReadyEngine;
+use crate::http::parsed::Parsed;
 use crate::http::problem::Problem;
-use crate::http::request::{self, Parameters, RequestBody, optional_text, user};
+use crate::http::request::{self, Parameters, RequestBody, user};
 use tidewire::clock::UnixMicros;
 use tidewire::limits::TOKEN_CLOCK_AHEAD_MAX;
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
-struct Revocation {
-    #[serde(default, deserialize_with = "optional_text")]
-    not_before: Option<UnixMicros>,
+#[schemars(rename = "Revoke")]
+pub(in crate::http) struct Revocation {
+    not_before: Option<Parsed<UnixMicros>>,
 }
 
 /// Handles `POST /v1/users/{user}/revoke`.
@@ -38,7 +40,7 @@ pub(in crate::http) async fn revoke(
 /// Parses the instant in a `POST /v1/users/{user}/revoke` body. The default is `now`.
 pub(in crate::http) fn not_before(bytes: Option<&[u8]>, now: UnixMicros) -> Result<UnixMicros, Problem> {
     let revocation: Revocation = bytes.map(request::json).transpose()?.unwrap_or_default();
-    let not_before = revocation.not_before.unwrap_or(now);
+    let not_before = revocation.not_before.map_or(now, |Parsed(at)| at);
     if not_before > now.saturating_add(TOKEN_CLOCK_AHEAD_MAX) {
         // A revocation cannot be undone, and would lock the user out until that time.
         let limit = TOKEN_CLOCK_AHEAD_MAX.as_secs();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::changes::NAMES;
-use crate::http::openapi::schemas::{Named, array, closed, count, object, schema};
+use crate::http::openapi::schemas::{Named, array, count, object, schema};
 
 /// Returns the schema of each message, of any message, and of consumers.
 pub(super) fn all() -> Named {
@@ -79,12 +79,11 @@ pub(super) fn all() -> Named {
 }
 
 fn consumers() -> Named {
-    let sequence = || json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
-    let consumer = json!({"name": schema("ConsumerName"), "sequence": sequence(), "behind": count()});
+    let sequence = json!({"type": "integer", "minimum": 0, "maximum": u64::MAX});
+    let consumer = json!({"name": schema("ConsumerName"), "sequence": sequence, "behind": count()});
     vec![
         ("ChangeConsumer", object(consumer)),
         ("ChangeConsumers", object(json!({"items": array(schema("ChangeConsumer"))}))),
-        ("ChangeConsumerPosition", closed(&[], json!({"sequence": sequence()}))),
     ]
 }
 

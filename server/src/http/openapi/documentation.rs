@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::http::openapi::problems::{self, Refusals};
@@ -15,12 +16,16 @@ pub(super) struct Documentation {
     summary: &'static str,
     description: String,
     parameters: Vec<Value>,
-    body: Option<Value>,
+    /// The body without its schema, and the function that adds the schema.
+    body: Option<(Value, AddSchema)>,
     answers: BTreeMap<u16, Value>,
     refusals: Refusals,
     /// OpenAPI extension fields (`x-…`) of the operation.
     extensions: Map<String, Value>,
 }
+
+/// Adds a schema to a generator, and returns a reference to it.
+type AddSchema = fn(&mut SchemaGenerator) -> Schema;
 
 /// Starts the documentation of an operation with its summary.
 pub(super) fn documented(summary: &'static str) -> Documentation {
@@ -83,22 +88,23 @@ impl Documentation {
         self
     }
 
-    /// Requires a body: a JSON object of at most `bytes_max` bytes.
-    pub(super) fn takes(self, schema_name: &str, bytes_max: usize, example: &Value) -> Self {
-        self.body(true, schema_name, bytes_max, example)
+    /// Requires a body that is parsed as `T`: a JSON object of at most `bytes_max` bytes.
+    pub(super) fn takes<T: JsonSchema>(self, bytes_max: usize, example: &Value) -> Self {
+        self.body::<T>(true, bytes_max, example)
     }
 
     /// Allows an optional body.
-    pub(super) fn may_take(self, schema_name: &str, bytes_max: usize, example: &Value) -> Self {
-        self.body(false, schema_name, bytes_max, example)
+    pub(super) fn may_take<T: JsonSchema>(self, bytes_max: usize, example: &Value) -> Self {
+        self.body::<T>(false, bytes_max, example)
     }
 
-    fn body(mut self, required: bool, schema_name: &str, bytes_max: usize, example: &Value) -> Self {
-        self.body = Some(json!({
+    fn body<T: JsonSchema>(mut self, required: bool, bytes_max: usize, example: &Value) -> Self {
+        let body = json!({
             "required": required,
             "description": format!("At most {bytes_max} bytes."),
-            "content": {"application/json": {"schema": schema(schema_name), "example": example}},
-        }));
+            "content": {"application/json": {"example": example}},
+        });
+        self.body = Some((body, SchemaGenerator::subschema_for::<T>));
         self
     }
 
@@ -132,7 +138,7 @@ impl Documentation {
     }
 
     /// Encodes the documentation as an OpenAPI operation object.
-    pub(super) fn operation(self, of: &Operation, group: &str) -> Value {
+    pub(super) fn operation(self, of: &Operation, group: &str, generator: &mut SchemaGenerator) -> Value {
         let path = path_parameters(of.path);
         let mut refusals = problems::of_operation(of);
         let has_query = self.parameters.iter().any(|parameter| parameter["in"] == "query");
@@ -146,7 +152,10 @@ impl Documentation {
         set("description", json!(format!("{} {}", self.description, who_may(of.needs, of.path)).trim()));
         set("parameters", json!(path.into_iter().chain(self.parameters).collect::<Vec<_>>()));
         set("security", if of.needs == Needs::Nothing { json!([]) } else { json!([{"bearer": []}]) });
-        self.body.map(|body| set("requestBody", body));
+        if let Some((mut body, schema)) = self.body {
+            body["content"]["application/json"]["schema"] = schema(generator).to_value();
+            set("requestBody", body);
+        }
         set("responses", responses(self.answers, &refusals));
         Value::Object(operation)
     }

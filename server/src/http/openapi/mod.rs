@@ -4,9 +4,9 @@
 //! - describing exactly the operations of `http::operation`. Paths, methods and names are from that table, limits from `limits`, and
 //!   common refusals from the kind of the operation. The remaining texts are in `groups`.
 //!
-//! The description is written with `serde_json::json!`, without a builder library or derived schemas: the source shows the served text,
-//! and many responses are encoded as text without a Rust type. Tests validate each example and the responses of the other HTTP tests
-//! against the description.
+//! The schemas of request bodies are derived from the types that parse them; doc comments of these types and their fields are served as
+//! descriptions. All other schemas are written with `serde_json::json!`, because most responses are encoded without a Rust type. Tests
+//! validate each example and the responses of the other HTTP tests against the description, and compare the names of query parameters.
 
 #![allow(clippy::needless_pass_by_value, reason = "schemas are put together from what is made on the spot")]
 
@@ -16,6 +16,7 @@ mod documentation;
 mod groups;
 mod live_schemas;
 mod problems;
+mod requests;
 mod schemas;
 mod stats_schemas;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod value_schemas;
 use std::sync::OnceLock;
 
 use actix_web::{HttpRequest, HttpResponse};
+use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
 use crate::build_info;
@@ -48,6 +50,9 @@ pub(super) fn serve(request: &HttpRequest, operations: &[Operation]) -> Result<H
 pub(super) fn document(operations: &[Operation]) -> Value {
     let groups: Vec<Value> =
         GROUPS.iter().map(|group| json!({"name": group.name, "description": group.description})).collect();
+    let mut generator = requests::generator();
+    let paths = paths(operations, &mut generator);
+    let schemas: Map<String, Value> = response_schemas().chain(generator.take_definitions(true)).collect();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -58,9 +63,9 @@ pub(super) fn document(operations: &[Operation]) -> Value {
         },
         "servers": [{"url": "/"}],
         "tags": groups,
-        "paths": paths(operations),
+        "paths": paths,
         "components": {
-            "schemas": all_schemas(),
+            "schemas": schemas,
             "securitySchemes": {"bearer": {
                 "type": "http",
                 "scheme": "bearer",
@@ -71,14 +76,13 @@ pub(super) fn document(operations: &[Operation]) -> Value {
     })
 }
 
-/// Returns all schemas by name.
-fn all_schemas() -> Map<String, Value> {
+/// Returns the schemas that are not derived, by name.
+fn response_schemas() -> impl Iterator<Item = (String, Value)> {
     [value_schemas::all(), schemas::all(), live_schemas::all()]
         .into_iter()
         .chain([change_schemas::all(), stats_schemas::all(), diagnostics_schemas::all()])
         .flatten()
         .map(|(name, schema)| (name.to_owned(), schema))
-        .collect()
 }
 
 const DESCRIPTION: &str = "A feed engine: returns the posts of the sources that a reader follows, newest first.\n\n\
@@ -92,12 +96,12 @@ const DESCRIPTION: &str = "A feed engine: returns the posts of the sources that 
     A read with `Tidewire-After: SEQUENCE` waits up to a second until that write is applied. \
     `Tidewire-Stale-Seconds`: the node has not heard from the log for this long, so later writes may be missing.";
 
-fn paths(operations: &[Operation]) -> Map<String, Value> {
+fn paths(operations: &[Operation], generator: &mut SchemaGenerator) -> Map<String, Value> {
     let mut paths = Map::new();
     for operation in operations {
         let Some((group, documentation)) = find(operation.name) else { continue };
         let path = paths.entry(operation.path).or_insert_with(|| json!({}));
-        path[operation.method.as_str().to_lowercase()] = documentation.operation(operation, group.name);
+        path[operation.method.as_str().to_lowercase()] = documentation.operation(operation, group.name, generator);
     }
     paths
 }

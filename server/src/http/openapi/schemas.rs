@@ -1,27 +1,24 @@
-//! The schemas of requests and responses, and examples that several operations share.
+//! The schemas of responses, and examples that several operations share.
 //!
-//! Request schemas are closed: unknown fields are refused. Response schemas are open: fields may be added later.
+//! The schemas of responses are open: fields may be added later. Those of requests are derived (`requests`), except `RulesPatch`.
 
 use serde_json::{Map, Value, json};
 
-use crate::http::post_json::Fields;
+use crate::http::handlers::posts::body_description;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::cursor;
 use tidewire::feed::kind::Kind;
 use tidewire::feed::position::Position;
 use tidewire::feed::rules::{Replies, Rules};
 use tidewire::id::PostId;
-use tidewire::limits::{
-    BACKFILL_MAX, FEEDS_PER_REQUEST_MAX, FOLLOWS_PER_REQUEST_MAX, PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX,
-    PARTIAL_NAMES_MAX, POST_BODY_BYTES_MAX, POST_BODY_DEPTH_MAX, POST_TAGS_MAX, POSTS_PER_REQUEST_MAX, UNREAD_MAX,
-};
+use tidewire::limits::{PAGE_POSTS_DEFAULT, PAGE_POSTS_MAX, PARTIAL_NAMES_MAX, POST_TAGS_MAX, UNREAD_MAX};
 
 /// Returns a reference to a schema by its name.
 pub(super) fn schema(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// Returns the schemas of requests and responses by name.
+/// Returns the schemas of responses by name.
 pub(super) fn all() -> Named {
     [posts(), edges(), pages(), preferences(), users()].into_iter().flatten().collect()
 }
@@ -33,11 +30,6 @@ pub(super) type Named = Vec<(&'static str, Value)>;
 pub(super) fn object(properties: Value) -> Value {
     let required: Vec<String> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
     json!({"type": "object", "required": required, "properties": properties})
-}
-
-/// An object in a request. Unknown properties are refused.
-pub(super) fn closed(required: &[&str], properties: Value) -> Value {
-    json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
 }
 
 /// Allows null in addition to the given schema.
@@ -61,23 +53,6 @@ pub(super) fn limit() -> Value {
 }
 
 fn posts() -> Named {
-    let body = json!({
-        "description": format!("Any JSON, at most {POST_BODY_BYTES_MAX} bytes and {POST_BODY_DEPTH_MAX} levels."),
-    });
-    let sent = json!({
-        "author": schema("SourceId"),
-        "body": body,
-        "id": or_null(schema("PostId")),
-        "external_id": or_null(schema("ExternalId")),
-        "published_at": or_null(schema("Time")),
-        "kind": or_null(schema("Kind")),
-        "tags": {"type": ["array", "null"], "maxItems": POST_TAGS_MAX, "items": schema("TagName")},
-        "topic": or_null(schema("TopicName")),
-        "repost_of": or_null(schema("PostName")),
-        "reply_to": or_null(schema("PostName")),
-    });
-    let mut change = closed(&[], json!({"body": body, "hidden": {"type": "boolean"}}));
-    change["minProperties"] = json!(1);
     let mut post = object(json!({
         "id": schema("PostId"),
         "author": schema("SourceId"),
@@ -89,7 +64,7 @@ fn posts() -> Named {
     );
     let optional = json!({
         "kind": schema("Kind"),
-        "body": body,
+        "body": {"description": body_description()},
         "hidden": {"type": "boolean", "description": "In no feed until it is unhidden."},
         "tags": {"type": "array", "minItems": 1, "maxItems": POST_TAGS_MAX, "items": schema("TagName")},
         "topic": schema("TopicName"),
@@ -104,15 +79,11 @@ fn posts() -> Named {
     }
     let mut counts = object(json!({"replies": count(), "reposts": count()}));
     counts["description"] = json!("The numbers of replies and reposts of a post, without hidden ones.");
-    let many = json!({"type": "array", "maxItems": POSTS_PER_REQUEST_MAX, "items": schema("NewPost")});
     let published = object(json!({"created": {"type": "boolean"}, "post": schema("Post")}));
     let answers = array(json!({"anyOf": [schema("PublishedPost"), schema("RefusedPost")]}));
     vec![
-        ("NewPost", closed(&["author", "body"], sent)),
-        ("PostChange", change),
         ("Post", post),
         ("Counts", counts),
-        ("PostsRequest", closed(&["posts"], json!({"posts": many}))),
         ("PublishedPost", published),
         ("RefusedPost", object(json!({"problem": schema("Problem")}))),
         ("PostsAnswer", object(json!({"posts": answers}))),
@@ -131,24 +102,6 @@ fn posts() -> Named {
 }
 
 fn edges() -> Named {
-    let options = json!({
-        "hidden": {"type": "boolean", "default": false, "description": "A hidden follow: in no list and no count."},
-        "backfill": {
-            "type": "integer",
-            "minimum": 0,
-            "maximum": BACKFILL_MAX,
-            "description": "Number of earlier posts that the follow brings. Default: all.",
-        },
-    });
-    let mut edge = options.clone();
-    edge["follower"] = schema("SourceId");
-    edge["source"] = schema("SourceId");
-    let follows =
-        json!({"type": "array", "maxItems": FOLLOWS_PER_REQUEST_MAX, "items": closed(&["follower", "source"], edge)});
-    let old = closed(&["follower", "source"], json!({"follower": schema("SourceId"), "source": schema("SourceId")}));
-    let unfollows = json!({"type": "array", "maxItems": FOLLOWS_PER_REQUEST_MAX, "items": old});
-    let mut request = closed(&[], json!({"follows": follows, "unfollows": unfollows}));
-    request["minProperties"] = json!(1);
     let mut followed = object(json!({"created": count(), "existing": count()}));
     followed["properties"]["removed"] =
         json!({"type": "integer", "minimum": 0, "description": "Present if the request has `unfollows`."});
@@ -163,9 +116,6 @@ fn edges() -> Named {
         "last_seen": or_null(schema("Time")),
     }));
     vec![
-        ("Nothing", closed(&[], json!({}))),
-        ("FollowOptions", closed(&[], options)),
-        ("FollowsRequest", request),
         ("Followed", followed),
         ("Put", object(json!({"created": {"type": "boolean"}}))),
         ("SourceList", list(listed())),
@@ -217,11 +167,7 @@ fn users() -> Named {
         "posts": array(schema("Post")),
         "unreadable": array(schema("PostId")),
     }));
-    vec![
-        ("Revoke", closed(&[], json!({"not_before": or_null(schema("Time"))}))),
-        ("Revoked", revoked),
-        ("UserData", data),
-    ]
+    vec![("Revoked", revoked), ("UserData", data)]
 }
 
 fn list(item: Value) -> Value {
@@ -266,9 +212,6 @@ fn pages() -> Named {
         json!({"type": "integer", "minimum": 1, "description": "Entries that the rule `per_source_max` left out."});
     page["properties"]["unreadable"] =
         json!({"type": "array", "items": schema("PostId"), "description": "Posts that are damaged on disk."});
-    let users = json!({"type": "array", "maxItems": FEEDS_PER_REQUEST_MAX, "items": schema("SourceId")});
-    let fields = or_null(json!({"type": "string", "enum": Fields::NAMES}));
-    let request = closed(&["users"], json!({"users": users, "limit": limit(), "fields": fields}));
     let mut of_user = page.clone();
     of_user["properties"]["user"] = schema("SourceId");
     of_user["required"].as_array_mut().into_iter().for_each(|required| required.push(json!("user")));
@@ -278,7 +221,6 @@ fn pages() -> Named {
         ("Item", item),
         ("Page", page),
         ("RepostPage", list(object(listed))),
-        ("FeedsRequest", request),
         ("FeedOfUser", of_user),
         ("RefusedFeed", refused),
         ("FeedsAnswer", object(json!({"feeds": answers}))),
@@ -307,8 +249,8 @@ fn preferences() -> Named {
     let lists = list(object(json!({"name": schema("ListName"), "members": count()})));
     vec![
         ("Rules", object(rules.clone())),
-        ("RulesPatch", closed(&[], rules)),
-        ("Mark", closed(&["cursor"], json!({"cursor": schema("Cursor")}))),
+        // Not derived, because the type is the engine's. The rules are those of the response.
+        ("RulesPatch", json!({"type": "object", "required": [], "properties": rules, "additionalProperties": false})),
         ("Marker", marker),
         ("ListOfLists", lists),
         ("Explanation", explanation()),

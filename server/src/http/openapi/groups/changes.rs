@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::http::changes::consumers::Position;
 use crate::http::changes::{NAMES, NDJSON};
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
@@ -28,7 +29,7 @@ fn set_consumer() -> Documentation {
              removed, or until they take `--changes-retention-bytes`. Without `sequence` or a body, it starts at the current end. At most \
              {CHANGE_CONSUMERS_MAX} consumers can be registered. A cluster has none, because the retention of its log applies."
         ))
-        .may_take("ChangeConsumerPosition", REQUEST_BYTES_MAX, &json!({"sequence": 41}))
+        .may_take::<Position>(REQUEST_BYTES_MAX, &json!({"sequence": 41}))
         .answers(200, "The consumer.", "ChangeConsumer", &consumer())
         .refuses(400, &["sequence_in_future"])
         .refuses(409, &["no_data_directory", "in_cluster"])

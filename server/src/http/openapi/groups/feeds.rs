@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::http::handlers::many_feeds::Feeds;
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{feed_cursor, page, schema};
@@ -59,7 +60,7 @@ fn of_many() -> Documentation {
              readers get the problem `answer_full`: request them again. Cursors belong to one feed, so this operation has no `before` \
              and `after`.",
         ))
-        .takes("FeedsRequest", REQUEST_BYTES_MAX, &json!({"users": ["ann", "cas"], "limit": 20}))
+        .takes::<Feeds>(REQUEST_BYTES_MAX, &json!({"users": ["ann", "cas"], "limit": 20}))
         .answers(200, "A page or a problem for each reader.", "FeedsAnswer", &answer)
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::http::handlers::follows::{Bulk, FollowOptions};
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{PUBLISHED_AT, schema, source_list};
@@ -27,7 +28,7 @@ fn follow() -> Documentation {
     documented("Follow a user, a tag, a topic or the replies to a post")
         .description("Also brings earlier posts of the source into the feed: all, or the last `backfill` ones.")
         .waits()
-        .may_take("FollowOptions", REQUEST_BYTES_MAX, &json!({"backfill": 10}))
+        .may_take::<FollowOptions>(REQUEST_BYTES_MAX, &json!({"backfill": 10}))
         .puts()
         .brings_sources()
         .refuses(403, &["blocked"])
@@ -50,7 +51,7 @@ fn follow_many() -> Documentation {
              in this order. Then the edges in `unfollows` are removed, in the same commit."
         ))
         .waits()
-        .takes("FollowsRequest", BULK_REQUEST_BYTES_MAX, &json!({"follows": [{"follower": "ann", "source": "bob"}]}))
+        .takes::<Bulk>(BULK_REQUEST_BYTES_MAX, &json!({"follows": [{"follower": "ann", "source": "bob"}]}))
         .answers(200, "The numbers of new, existing and removed edges.", "Followed", &json!({"created": 1, "existing": 0}))
         .refuses(403, &["blocked"])
         .refuses(422, REFUSED)

@@ -10,10 +10,11 @@ mod posts;
 mod server;
 mod users;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::http::openapi::documentation::Documentation;
 use crate::http::openapi::schemas::{self, PUBLISHED_AT, schema};
+use crate::http::request::Nothing;
 use tidewire::feed::cursor;
 use tidewire::limits::REQUEST_BYTES_MAX;
 
@@ -127,6 +128,6 @@ impl Documentation {
 
     /// Adds an optional body: an object without fields, because some clients send one instead of no body.
     fn takes_nothing(self) -> Self {
-        self.may_take("Nothing", REQUEST_BYTES_MAX, &Value::Object(serde_json::Map::new()))
+        self.may_take::<Nothing>(REQUEST_BYTES_MAX, &json!({}))
     }
 }

@@ -2,10 +2,13 @@
 
 use serde_json::json;
 
+use crate::http::handlers::preferences::Mark;
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{feed_cursor, rules, source_list};
+use crate::http::parsed::Parsed;
 use tidewire::feed::cursor;
+use tidewire::feed::rules::RulesPatch;
 use tidewire::limits::{LISTS_MAX, REQUEST_BYTES_MAX, UNREAD_MAX};
 
 pub(super) static DOCUMENTATION: Documented = &[
@@ -82,7 +85,7 @@ fn change_rules() -> Documentation {
     documented("Change a reader's rules")
         .description("Omitted rules stay unchanged.")
         .waits()
-        .takes("RulesPatch", REQUEST_BYTES_MAX, &json!({"per_source_max": 3}))
+        .takes::<Parsed<RulesPatch>>(REQUEST_BYTES_MAX, &json!({"per_source_max": 3}))
         .answers(200, "All rules after the change.", "Rules", &changed)
         .refuses(422, &["not_a_user"])
 }
@@ -98,7 +101,7 @@ fn mark() -> Documentation {
     let marker = json!({"cursor": feed_cursor(), "unread": 0, "capped": false, "complete": true});
     documented("Set the read marker")
         .waits()
-        .takes("Mark", REQUEST_BYTES_MAX, &json!({"cursor": feed_cursor()}))
+        .takes::<Mark>(REQUEST_BYTES_MAX, &json!({"cursor": feed_cursor()}))
         .answers(200, "The marker, and the number of unread entries.", "Marker", &marker)
         .refuses(422, &["not_a_user"])
         .asks_reader()

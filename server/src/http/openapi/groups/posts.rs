@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use crate::http::handlers::bulk_posts::Batch;
+use crate::http::handlers::posts::{NewPost, PostChange};
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{post, schema};
@@ -34,7 +36,7 @@ fn publish() -> Documentation {
              With a token, the server chooses ids (403 with an `id` or `external_id`), unless it runs with `--token-post-ids user`."
         ))
         .waits()
-        .takes("NewPost", REQUEST_BYTES_MAX, &json!({"author": "bob", "body": {"text": "hello"}, "tags": ["rust"]}))
+        .takes::<NewPost<'_>>(REQUEST_BYTES_MAX, &json!({"author": "bob", "body": {"text": "hello"}, "tags": ["rust"]}))
         .answers(201, "The post.", "Post", &post())
         .answers(200, "The post, which already existed.", "Post", &post())
         .refuses(409, &["post_id_taken", "post_deleted"])
@@ -56,8 +58,7 @@ fn publish_many() -> Documentation {
              others are refused too. The posts are committed together. The response has the ids, `author` and `published_at` of each post."
         ))
         .waits()
-        .takes(
-            "PostsRequest",
+        .takes::<Batch<'_>>(
             BULK_REQUEST_BYTES_MAX,
             &json!({"posts": [{"author": "bob", "body": {"text": "hello"}, "id": "7"}, {"author": "cas", "body": 1}]}),
         )
@@ -121,7 +122,7 @@ fn edit() -> Documentation {
     documented("Edit, hide or unhide a post")
         .description("Only a server key can unhide a post, because the server's owner may have hidden it.")
         .waits()
-        .takes("PostChange", REQUEST_BYTES_MAX, &json!({"body": {"text": "hello, all"}}))
+        .takes::<PostChange<'_>>(REQUEST_BYTES_MAX, &json!({"body": {"text": "hello, all"}}))
         .answers(200, "The changed post.", "Post", &edited)
         .refuses(404, &["unknown_post"])
         .refuses(422, &["unportable_body"])

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::http::handlers::users::Revocation;
 use crate::http::openapi::documentation::{Documentation, documented};
 use crate::http::openapi::groups::Documented;
 use crate::http::openapi::schemas::{PUBLISHED_AT, post, rules};
@@ -18,7 +19,7 @@ fn revoke_tokens() -> Documentation {
              no effect. The server refuses an instant more than {} s ahead of its clock.",
             TOKEN_CLOCK_AHEAD_MAX.as_secs()
         ))
-        .may_take("Revoke", REQUEST_BYTES_MAX, &json!({"not_before": at}))
+        .may_take::<Revocation>(REQUEST_BYTES_MAX, &json!({"not_before": at}))
         .answers(200, "The revocation is durable. `not_before` is the current instant.", "Revoked", &json!({"user": "ann", "not_before": at}))
         .refuses(422, &["not_a_user"])
 }
