@@ -1,7 +1,7 @@
 //! The description of the interface: kept as it was, right about its own examples, and held against whatever the server answers
 //! in all other tests that ask over HTTP.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -192,6 +192,30 @@ fn the_description_has_types_and_names_that_client_generators_support() {
         let properties = schema["properties"].as_object().into_iter().flatten();
         let own = properties.filter(|(property, _)| property.eq_ignore_ascii_case(name)).count();
         assert_eq!(own, 0, "{name} has a property of its own name");
+    }
+}
+
+#[test]
+fn the_described_query_parameters_are_those_that_are_parsed() {
+    let server = Server::start(EngineConfig::default());
+    for (template, operations) in DOCUMENT["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let (mut path, mut described) = (template.clone(), BTreeSet::new());
+            for parameter in operation["parameters"].as_array().unwrap() {
+                let name = parameter["name"].as_str().unwrap();
+                match parameter["in"].as_str().unwrap() {
+                    "path" => path = path.replace(&format!("{{{name}}}"), parameter["example"].as_str().unwrap()),
+                    "query" => drop(described.insert(name)),
+                    _ => {}
+                }
+            }
+            let (method, headers) = (method.to_uppercase(), [("Accept", "text/event-stream")]);
+            let refusal = server.ask(&method, &format!("{path}?unknown=1"), &headers, "").json();
+            let detail = refusal["detail"].as_str().unwrap_or_default();
+            let known = detail.split_once("known here: ").unwrap_or_else(|| panic!("{method} {path}: {refusal}")).1;
+            let known: BTreeSet<&str> = known.split(", ").filter(|name| *name != "none").collect();
+            assert_eq!(described, known, "{method} {path}");
+        }
     }
 }
 
