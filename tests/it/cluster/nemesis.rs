@@ -90,7 +90,7 @@ async fn cut_off_nodes_lose_no_acknowledged_write_and_apply_no_refused_one() {
     }
     let mut random = fastrand::Rng::with_seed(seed());
     let (mut fates, mut number) = (Fates::default(), 1);
-    for round in 0..cases(2) {
+    for round in 0..cases(1) {
         let victim = random.usize(..nodes.len());
         let is_sequencer = nodes[victim].is_sequencer();
         let cut = [Cut::Delayed, Cut::Lost, Cut::Refused][random.usize(..3)];
@@ -105,7 +105,8 @@ async fn cut_off_nodes_lose_no_acknowledged_write_and_apply_no_refused_one() {
                     fates.publish(node, number + 1, &deleted).await;
                     number += AT_ONCE;
                 }
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                // A pace that a busy machine keeps, too: at the end, each node is compared with all writes.
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
         eventually_async("a sequencer is there again", async || {
