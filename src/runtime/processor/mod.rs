@@ -18,12 +18,9 @@ mod erase;
 mod follow;
 mod group;
 mod notify;
-mod post;
-mod preferences;
-mod publish;
+mod posts;
 pub mod queue;
 mod refusal_log;
-mod tick;
 mod tier;
 mod users;
 
@@ -321,6 +318,19 @@ impl<J: Journal> CommandProcessor<J> {
         let added = edges * NEW_EDGE_BYTES + sources * NEW_SOURCE_BYTES;
         let is_full = self.machine.world().sources.graph_bytes() + added > limit;
         if is_full { Err(Error::Full { what: "source and follow edge (bytes)", limit }) } else { Ok(()) }
+    }
+
+    /// Issues `count` consecutive instants for the event that is accepted next, and returns the first.
+    fn tick(&mut self, count: usize) -> Timestamp {
+        let taken = self.logical_clock.take(count);
+        if self.kept_drift_us != Some(taken.drift_us) && self.failed.is_none() {
+            // Events before this one are applied before it, so with the earlier drift: an edit contains the time to
+            // show to people.
+            let jumped = Event::ClockJumped { at: taken.instant, drift_us: taken.drift_us };
+            // If the journal refuses this event, it also refuses the one that follows.
+            self.kept_drift_us = self.accept(jumped, Completion::Nothing).then_some(taken.drift_us);
+        }
+        taken
     }
 
     /// Journals an event, which is applied and answered when the group is committed. Returns false if that failed.

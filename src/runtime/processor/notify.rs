@@ -3,20 +3,15 @@
 //! Superfluous recipients are harmless, but none may be missed: each recipient compares its feed and finds out if
 //! anything changed.
 
-use std::sync::Arc;
-
-use crate::error::Error;
 use crate::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use crate::feed::post::Post;
 use crate::feed::schedule::FanoutRoute;
 use crate::feed::stream::Invalidation;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
-use crate::runtime::message::Reply;
-use crate::runtime::processor::{CommandProcessor, refuse};
+use crate::runtime::processor::CommandProcessor;
 use crate::state::affected::Affected;
 use crate::state::posts::Stored;
-use crate::state::sources::Source;
 use crate::state::world::Applied;
 use crate::storage::journal::Journal;
 
@@ -187,22 +182,6 @@ impl<J: Journal> CommandProcessor<J> {
     /// Returns the sources that repeat a post, unless there are too many.
     fn reposters(&self, post: PostId) -> Option<Vec<SourceSlot>> {
         self.machine.world().reposts.sources_of(post, LIVE_REPOSTERS_MAX)
-    }
-
-    /// Registers a user id, so that the user can be watched. This is not an event: the id is journaled with the first
-    /// event that names it.
-    pub(super) fn register_user(&mut self, user: SourceId, reply: Reply<Arc<Source>>) {
-        if !user.is_user() {
-            return refuse(reply, Error::NotAUser { id: user, action: "be watched" });
-        }
-        match self.check_sources_limit([&user].into_iter()) {
-            // The caller may have disconnected.
-            Ok(()) => {
-                self.group.note_registered(&user);
-                drop(reply.send(Ok(self.machine.intern(&user))));
-            }
-            Err(full) => refuse(reply, full),
-        }
     }
 }
 
