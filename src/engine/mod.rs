@@ -4,28 +4,19 @@
 //! - stopping the threads (`engine::start` starts them);
 //! - passing requests to the command processor and to user actors, and returning the answers, without waiting for a full queue.
 
-mod all_posts;
-mod all_users;
-mod backups;
-mod bulk;
 mod change_consumers;
 mod changes;
 mod cluster;
 mod edges;
-mod embed;
-mod erase;
 mod fanouts;
 mod figures;
 mod live;
 mod missed;
 mod personal;
-mod replies;
-mod reposts;
-mod search;
+mod posts;
 mod snapshots;
 mod sources;
 mod start;
-mod user_data;
 mod users;
 mod waking;
 
@@ -39,48 +30,40 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-pub use crate::engine::all_posts::PostIds;
-pub use crate::engine::all_users::AllUsers;
-pub use crate::engine::backups::BackupBase;
 pub use crate::engine::change_consumers::{ChangeConsumer, ChangeConsumerError};
 pub use crate::engine::changes::{Changes, ChangesError, StoredEvent};
 pub use crate::engine::cluster::{Joining, NodeStorage};
 pub use crate::engine::edges::Listed;
-pub use crate::engine::erase::{Erasing, ErasuresUnderWay};
 pub use crate::engine::fanouts::{FanoutProgress, FanoutState, PostFanout, PostSource, Reached, Reposter, Reposters};
 pub use crate::engine::figures::{EngineFigures, QueueDepth};
 pub use crate::engine::live::{Unauthenticated, Watcher};
 pub use crate::engine::missed::{Candidate, Missed, PublishedPost};
 pub use crate::engine::personal::Unread;
-pub use crate::engine::reposts::RepostPage;
-pub use crate::engine::search::{FoundSources, SourceKind, SourceSearch};
-pub use crate::engine::sources::{RouteCost, SourceInfo};
+pub use crate::engine::posts::{PostIds, RepostPage};
+pub use crate::engine::snapshots::BackupBase;
+pub use crate::engine::sources::{FoundSources, RouteCost, SourceInfo, SourceKind, SourceSearch};
 pub use crate::engine::start::{LockedDataDir, StorageConfig};
-pub use crate::engine::user_data::{Account, KeptPosts};
+pub use crate::engine::users::{Account, AllUsers, Erasing, ErasuresUnderWay, KeptPosts};
 use crate::error::Error;
 use crate::feed::page::{Page, Range, Reach};
-use crate::feed::post::{Body, Draft, Post};
 use crate::feed::resume::DeliveryWatermark;
-use crate::id::{PostId, SourceId};
+use crate::id::SourceId;
 use crate::limits::{
     ARCHIVE_QUEUE_MAX, FANOUT_DRAIN_MAX, PARTIAL_NAMES_MAX, READ_ATTEMPTS_MAX, READ_CRASHES_MAX, WAKE_QUEUE_MAX,
 };
-use crate::runtime::background::archiver::archive_failed;
+use crate::runtime::background::resolver::{Resolver, needs};
 pub use crate::runtime::background::snapshotter::SnapshotOptions;
 use crate::runtime::fanout::courier::Courier;
-use crate::runtime::fanout::open_fanouts::Backlog;
-use crate::runtime::message::{
-    CollectStatistics, Command, CompletedSnapshot, InboxTotals, Published, Reply, WakingRequest,
-};
-use crate::runtime::processor::queue::CommandSender;
+use crate::runtime::message::{CollectStatistics, Command, CompletedSnapshot, InboxTotals, Reply, WakingRequest};
+use crate::runtime::processor::queue::{CommandSender, NotTaken};
 use crate::runtime::reader::activator::Activator;
 use crate::runtime::reader::direct;
 use crate::runtime::reader::read_scheduler::ReadScheduler;
 pub use crate::runtime::shared::Shared;
 use crate::state::feed_filter::{Entry, Finder};
-use crate::state::posts::Stored;
 use crate::state::read_clock::ReadClock;
 use crate::state::reader::{PageRequest, pulled_page};
+use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::state::verify::Verdict;
 use crate::state::viewer::Viewer;
@@ -106,7 +89,7 @@ struct Inner {
     shards: Vec<ShardAddrs>,
     threads: Mutex<Option<Threads>>,
     snapshotter: Mutex<Option<SnapshotterHandle>>,
-    eraser: Mutex<Option<erase::EraserHandle>>,
+    eraser: Mutex<Option<users::EraserHandle>>,
     /// The thread that copies changes to the archive of a cluster, and the flag that ends it.
     archive_copier: Mutex<Option<(Arc<AtomicBool>, JoinHandle<()>)>>,
     /// True if the journal is the log of a cluster.
@@ -154,61 +137,6 @@ pub struct FeedPage {
 }
 
 impl Engine {
-    /// Publishes a post. With `wait`, answers only after it is in the inbox of every active follower.
-    ///
-    /// # Errors
-    /// Fails if the post is refused, or a queue is full. The state is then unchanged.
-    pub async fn publish(&self, draft: Draft, wait: bool) -> Result<Published, Error> {
-        // This only sheds load: the command processor checks again, since it knows the author and the posts accepted meanwhile.
-        self.inner.shared.check_fanout_backlog(Backlog::default(), None)?;
-        let (draft, began) = (Box::new(draft.identified()), Instant::now());
-        let published = self.command(|reply| Command::Publish { draft, wait, reply }).await?;
-        self.inner.shared.counters.publish_latency.record(began.elapsed());
-        Ok(published)
-    }
-
-    /// Changes a post. Its position in feeds is unchanged.
-    ///
-    /// # Errors
-    /// Fails if there is no such post.
-    pub async fn edit(&self, id: PostId, body: Option<Body>, hidden: Option<bool>) -> Result<Arc<Post>, Error> {
-        self.command(|reply| Command::Edit { id, body, hidden, reply }).await
-    }
-
-    /// Deletes a post permanently. Deleting a post that does not exist succeeds.
-    ///
-    /// # Errors
-    /// Fails if a queue is full.
-    pub async fn delete(&self, id: PostId) -> Result<(), Error> {
-        self.command(|reply| Command::Delete { id, reply }).await
-    }
-
-    /// Returns the post with this id.
-    ///
-    /// # Errors
-    /// Fails if there is no such post, or it was deleted.
-    pub async fn post(&self, id: PostId) -> Result<Arc<Post>, Error> {
-        let shared = &self.inner.shared;
-        let stored = match shared.world.posts.stored(id) {
-            None if shared.world.has_archived() => {
-                let (reply, answer) = oneshot::channel();
-                self.ask_archive(move |world| {
-                    let _ = reply.send(world.find(id).map_err(|cause| archive_failed(&cause)));
-                })?;
-                answer.await.unwrap_or(Err(Error::ShuttingDown))?
-            }
-            stored => stored,
-        };
-        let is_there = |post: &Arc<Post>| !shared.world.sources.is_erased(post.author().slot);
-        stored.and_then(Stored::live).filter(is_there).ok_or(Error::UnknownPost(id))
-    }
-
-    fn ask_archive(&self, job: impl FnOnce(&World) + Send + 'static) -> Result<(), Error> {
-        let shared = &self.inner.shared;
-        let taken = shared.archive_readers.ask(job);
-        if taken { Ok(()) } else { Err(shared.overloaded("archive", ARCHIVE_QUEUE_MAX)) }
-    }
-
     /// Returns a page of a reader's feed. Wakes the reader if it is asleep.
     ///
     /// # Errors
@@ -433,6 +361,30 @@ impl Engine {
         let (reply, answer) = oneshot::channel();
         self.queue(command(reply))?;
         answer.await.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    /// Queues a command after looking up the records that it needs from the archive. No thread waits here.
+    ///
+    /// # Errors
+    /// Fails at once if the queue has no capacity now. If it has none after a lookup, the command's answer reports
+    /// that.
+    fn queue(&self, command: Command) -> Result<(), Error> {
+        let (shared, resolved) = (&self.inner.shared, Resolved::default());
+        let needs = needs(&command, &shared.world, &resolved);
+        if !needs.is_empty() {
+            Resolver::new(Arc::clone(shared), self.inner.commands.clone()).resolve(command, resolved, 0, needs);
+            return Ok(());
+        }
+        self.inner.commands.try_send(command).map_err(|cause| match cause {
+            NotTaken::Full { queue, limit } => shared.overloaded(queue, limit),
+            NotTaken::Closed => Error::ShuttingDown,
+        })
+    }
+
+    fn ask_archive(&self, job: impl FnOnce(&World) + Send + 'static) -> Result<(), Error> {
+        let shared = &self.inner.shared;
+        let taken = shared.archive_readers.ask(job);
+        if taken { Ok(()) } else { Err(shared.overloaded("archive", ARCHIVE_QUEUE_MAX)) }
     }
 
     /// Returns the read scheduler of a reader's shard.

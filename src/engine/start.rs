@@ -160,6 +160,18 @@ impl Engine {
         engine
     }
 
+    /// Opens a durable engine on a data directory, which is created if it does not exist, with the default
+    /// [`StorageConfig`]: every write is synced before it is answered. Blocks the thread until the state is recovered.
+    /// [`Engine::open`] accepts all settings and reports the recovery.
+    ///
+    /// # Errors
+    /// Fails if another process uses the directory, or if its files are damaged: the error names the problem, the place
+    /// and the remedy.
+    pub fn open_directory(config: EngineConfig, directory: impl Into<PathBuf>) -> Result<Self, StorageError> {
+        let storage = StorageConfig { directory: directory.into(), ..StorageConfig::default() };
+        Self::open(config, &storage, Arc::new(SystemClock), &RecoveryProgress::default()).map(|(engine, _)| engine)
+    }
+
     /// Starts an engine on the contents of a data directory, and stores all changes there.
     ///
     /// # Errors
