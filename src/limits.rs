@@ -1,19 +1,10 @@
 //! Fixed limits that several modules or tests share, and the checks of their dependencies. A limit that one file uses is in that file;
 //! limits that an operator may want to change are in `config`.
 
-mod access;
-mod backups;
-mod connections;
-mod erasures;
-
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::clock::UnixMicros;
-
-pub use access::*;
-pub use backups::*;
-pub use connections::*;
-pub use erasures::*;
 
 /// Maximum length of the id of a user in bytes.
 pub const USER_ID_BYTES_MAX: usize = 128;
@@ -310,6 +301,115 @@ pub const FANOUT_DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Maximum number of inboxes that a sample of a shard examines: some fifty microseconds.
 pub const SAMPLED_INBOXES_MAX: usize = 512;
+
+// Connections, and the data that arrives on them before the client is authenticated.
+
+/// Idle connections that have sent only requests which need no credentials are closed first while they are more than one in this many
+/// connections. With a smaller share, the server would close a new connection for the next one before its client has authenticated.
+pub const CONNECTIONS_UNKNOWN_SHARE: usize = 16;
+
+/// Maximum bytes of later requests that are buffered while an earlier request of the same connection is answered.
+pub const PIPELINED_BYTES_MAX: usize = 64 * 1024;
+
+/// The same for all connections together. Beyond it, later requests are read only after the request before them is answered.
+pub const PIPELINED_BYTES_IN_ALL_MAX: usize = 16 << 20;
+
+/// Maximum bytes of a body that are read after its request was answered: a few times the largest allowed body.
+pub const UNREAD_BYTES_MAX: usize = 4 * BULK_REQUEST_BYTES_MAX;
+
+/// Maximum bytes of a chunked body in addition to its data: extensions, white space and leading zeros of all chunk sizes, and its trailers.
+pub const CHUNK_OVERHEAD_BYTES_MAX: usize = 32 * 1024;
+
+/// Requests without required credentials that one address may send per second; the burst is twice as many.
+pub const OPEN_REQUESTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(200).expect("it is not 0");
+
+// Access control: keys, tokens, and requests without valid credentials.
+
+/// Maximum bytes of a credential: it has to fit into a live client's frame.
+pub const CREDENTIAL_BYTES_MAX: usize = 3 * 1024;
+
+/// Maximum number of server keys in an access file, and the same number of token signing keys.
+pub const ACCESS_KEYS_MAX: usize = 64;
+
+/// Maximum time by which the clock of a token issuer may be ahead of the server's clock.
+pub const TOKEN_CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
+
+/// Maximum number of users with revoked tokens: some 120 bytes each, twice that with the longest ids. Beyond it further revocations are
+/// refused. If tokens have a maximum lifetime, a revocation is deleted after that time.
+pub const REVOCATIONS_MAX: usize = 1 << 20;
+
+/// Maximum number of unauthenticated live connections at the same time.
+pub const LIVE_UNAUTHENTICATED_MAX: usize = 1_024;
+
+/// Maximum time that a live connection may take to authenticate.
+pub const LIVE_UNAUTHENTICATED_TIME: Duration = Duration::from_secs(10);
+
+/// The same limit for one address (with IPv6: one network), unless it is a proxy's.
+pub const LIVE_UNAUTHENTICATED_PER_ADDRESS_MAX: usize = LIVE_UNAUTHENTICATED_MAX / 16;
+
+/// Requests with unknown credentials that one address, unless it is a proxy's, may send per second; the burst is twice as many. Beyond it,
+/// these requests are refused without distinguishing their credentials.
+pub const UNKNOWN_CREDENTIALS_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("it is not 0");
+
+/// Signatures of invalid tokens that are computed per second for one network (an IPv4 address or 64 bits of an IPv6 address): on one core,
+/// 5 to 10 ms of work. A token costs one for each key that may have signed it, and a valid token costs nothing.
+pub const FORGED_SIGNATURES_PER_SECOND: u32 = 100;
+
+/// The same for all `--proxies` together, which forward the requests of many clients.
+pub const FORGED_SIGNATURES_OF_PROXIES_PER_SECOND: u32 = 16 * FORGED_SIGNATURES_PER_SECOND;
+
+/// Burst of such signatures for one network, and a proportionally larger one for proxies: the allowance of two seconds.
+pub const FORGED_SIGNATURES_AT_ONCE: u32 = 2 * FORGED_SIGNATURES_PER_SECOND;
+
+/// Number of new sources that a user's tokens may register at once, and again within [`NEW_SOURCES_PERIOD`]: about as many as a reader may
+/// follow and mute. A registered source stays registered even if nobody follows it.
+pub const NEW_SOURCES_OF_USER_MAX: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not 0");
+
+/// The period in which the allowance of new sources is restored in full.
+pub const NEW_SOURCES_PERIOD: Duration = Duration::from_secs(24 * 3_600);
+
+/// Maximum number of token keys of one algorithm without a `kid`: each of them is tried for a token that has none.
+pub const KEYS_TRIED_MAX: usize = 8;
+
+/// Maximum number of clients whose rate is tracked individually. Others share [`RATED_GROUPS`] rates.
+pub const RATED_CLIENTS_MAX: usize = 128 * 1024;
+
+/// Number of rates that clients share while there are too many to track each of them.
+pub const RATED_GROUPS: u64 = 1_024;
+
+// The erasure of users.
+
+/// Maximum number of users that are being erased at the same time. They share one pass over the archive.
+pub const ERASURES_MAX: usize = 1_024;
+
+/// Length of a pause of an erasure, as a multiple of the working time before it.
+pub const ERASURE_RESTS: u32 = 1;
+
+/// Time after the last reader of the change stream has disconnected during which an erasure still expects it to return, and retains the
+/// journal for it.
+pub const CHANGE_READER_AWAY_MAX: Duration = Duration::from_secs(3_600);
+
+/// Time after a start during which an erasure waits for readers of the change stream, which lost their connections by the restart. Clients
+/// reconnect after at most 30 s.
+pub const CHANGE_READERS_RETURN_MAX: Duration = Duration::from_secs(40);
+
+/// Default of the server's `--erasure-grace`: the time for which an erasure retains the journal for readers of the change stream.
+pub const ERASURE_GRACE_OF_SERVER: Duration = Duration::from_secs(60);
+
+/// Upper bound of `--erasure-grace`. The data of an erased user stays in the journal for up to this time.
+pub const ERASURE_GRACE_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+// Backups: their use of memory, and of the disk of the data directory.
+
+/// Maximum bytes of journal segments that are retained only because no backup contains them yet. Beyond it the oldest are removed, so that
+/// an unreachable object store cannot fill the disk of the server.
+pub const JOURNAL_KEPT_FOR_BACKUP_BYTES_MAX: u64 = 4 << 30;
+
+/// Bytes of rows after which a chunk of a copied archive may end.
+pub const ARCHIVE_CHUNK_BYTES: usize = 8 << 20;
+
+/// Bytes of rows at which a chunk of a copied archive ends at the latest.
+pub const ARCHIVE_CHUNK_BYTES_MAX: usize = 32 << 20;
 
 /// Checks the dependencies between limits at compile time: the build fails if one is changed without the others.
 const _: () = {
