@@ -17,11 +17,11 @@ use crate::runtime::change_readers::ChangeReaders;
 use crate::runtime::fanout::open_fanouts::Backlog;
 use crate::runtime::message::{Command, Published};
 use crate::state::all_posts::{PostsBounds, PostsPage};
-use crate::state::counts::PostCounts;
 use crate::state::feed_filter::Reposted;
 use crate::state::posts::Stored;
 use crate::state::reader::PageRequest;
 use crate::state::viewer::Viewer;
+use crate::state::world::PostCounts;
 use crate::storage::sequence::Sequence;
 
 /// Some of the reposts of a post.

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::id::PostId;
 use crate::limits::{AWAITED_ANSWERS_MAX, AWAITED_POSTS_MAX};
-use crate::state::affected::Affected;
+use crate::state::posts::Affected;
 
 /// Maximum number of replies that are recorded for all such posts together, 70 to 160 bytes each.
 const AWAITED_ANSWERS_IN_ALL_MAX: usize = 4 * AWAITED_POSTS_MAX;

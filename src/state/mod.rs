@@ -5,11 +5,9 @@
 //! or a socket directly; the archive is accessed through its trait.
 
 pub mod activity;
-pub mod affected;
 pub mod all_posts;
 mod awaited;
 mod catch_up;
-pub mod counts;
 pub mod delivery_tracker;
 pub mod digest;
 pub mod direct_page;
@@ -18,14 +16,11 @@ pub mod failures;
 pub mod feed_filter;
 pub mod free_ids;
 pub mod held;
-pub mod held_back;
 pub mod notified;
 pub mod posts;
-pub mod pruning;
 pub mod read_clock;
 pub mod reader;
 pub mod records;
-pub mod repost_list;
 pub mod reposts;
 pub mod resolved;
 pub mod revealed;

@@ -11,7 +11,6 @@
 
 mod archived_counts;
 mod awaited;
-mod erased;
 mod preferences;
 mod reposts;
 mod revocations;
@@ -19,11 +18,10 @@ mod sources;
 
 pub use archived_counts::ArchivedCountsRecord;
 pub use awaited::AwaitedRecord;
-pub use erased::ErasedRecord;
 pub use preferences::PreferencesRecord;
 pub use reposts::RepostsRecord;
 pub use revocations::RevocationsRecord;
-pub use sources::SourceRecord;
+pub use sources::{ErasedRecord, SourceRecord};
 
 use std::sync::Arc;
 

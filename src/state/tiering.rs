@@ -19,6 +19,7 @@ mod replies;
 pub use parts::RoundOutcome;
 pub use replicated::{Copied, changed_post};
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::feed::outbox::{OutboxQuery, Part, Route};
@@ -31,7 +32,7 @@ use crate::state::records;
 use crate::state::sources::Source;
 use crate::state::unwritten::{Deletion, Lap, TIERING_SLACK, TieringLimits};
 use crate::state::world::{StateMachine, World};
-use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch, RemoteArchive};
+use crate::storage::archive::{ArchiveError, ArchivedRecord, Batch, Fate, RemoteArchive};
 use crate::storage::frame::{pack, unpack};
 use crate::storage::sequence::Sequence;
 
@@ -350,6 +351,23 @@ pub fn decode(bytes: &[u8]) -> Result<PostRecord<SourceId>, String> {
         return Err("its checksum is wrong".to_owned());
     }
     unpack(packed)
+}
+
+/// Decides the fate of an archived post, so that the archive no longer contains the given users. `bytes` is its stored
+/// encoding.
+pub fn fate(users: &HashSet<SourceId>, bytes: &[u8]) -> Fate {
+    let Ok(mut record) = decode(bytes) else {
+        // The post cannot be decoded, and its author may be one of the users.
+        let names = |user: &SourceId| bytes.windows(user.as_str().len()).any(|part| part == user.as_str().as_bytes());
+        return if users.iter().any(names) { Fate::Tombstone } else { Fate::Keep };
+    };
+    if record.sources.first().is_some_and(|author| users.contains(author)) {
+        return Fate::Tombstone;
+    }
+    match record.answered.take_if(|answered| users.contains(answered)) {
+        Some(_) => Fate::Replace(encode_record(&record)),
+        None => Fate::Keep,
+    }
 }
 
 impl World {

@@ -2,12 +2,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
 use crate::feed::position::Position;
 use crate::feed::post::Post;
 use crate::id::{PostId, SourceSlot};
+use crate::limits::HELD_BACK_SOURCES_MAX;
 use crate::state::sources::Source;
 
 /// Number of posts that an outbox may have in memory beyond its limit before its oldest posts are moved to the archive together.
@@ -100,5 +103,35 @@ impl UnwrittenChanges {
         if self.limits.is_some() {
             self.tombstoned.push(Deletion { id, post: None });
         }
+    }
+}
+
+/// Sources whose posts are kept in memory, because a damaged page of the archive prevents writing them.
+#[derive(Debug, Default)]
+pub struct HeldBack {
+    slots: Mutex<FxHashSet<SourceSlot>>,
+    count: AtomicUsize,
+}
+
+impl HeldBack {
+    /// Holds a source back. Returns false if there are too many already: then every round retries the source.
+    pub(crate) fn insert(&self, slot: SourceSlot) -> bool {
+        let mut slots = self.slots.lock();
+        let has_capacity = slots.len() < HELD_BACK_SOURCES_MAX || slots.contains(&slot);
+        if has_capacity {
+            slots.insert(slot);
+            self.count.store(slots.len(), Ordering::Relaxed);
+        }
+        has_capacity
+    }
+
+    pub(super) fn contains(&self, slot: SourceSlot) -> bool {
+        // Usually no source is held back.
+        self.sources() > 0 && self.slots.lock().contains(&slot)
+    }
+
+    /// The number of sources that are held back.
+    pub fn sources(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
     }
 }

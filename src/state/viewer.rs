@@ -2,6 +2,7 @@
 //!
 //! Pages and explanations both use this module, so they cannot contradict each other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::UnixMicros;
@@ -13,6 +14,7 @@ use crate::feed::reposts::{Repost, Reposts};
 use crate::feed::rules::{Replies, Rules};
 use crate::feed::work::{Allowance, Budget};
 use crate::id::{PostId, SourceSlot};
+use crate::limits::REPOSTS_EXAMINED_MAX;
 use crate::state::reposts::RepostIndex;
 use crate::state::sources::Source;
 use crate::state::world::World;
@@ -317,14 +319,51 @@ impl Viewer {
         silenced
     }
 
+    /// Returns at most `max` reposts of a post below a position, newest first, each with its author. The mutes and blocks of the viewer apply,
+    /// and the blocks of the authors, but not the rules of the home feed. Examines all reposts of the post.
+    pub fn reposts_below(
+        &self,
+        world: &World,
+        origin: PostId,
+        below: Position,
+        max: usize,
+    ) -> Vec<(Position, SourceSlot)> {
+        let Some(reposts) = world.reposts.of(origin) else { return Vec::new() };
+        let silenced = self.silenced_reposts(&reposts.read());
+        // A repost that is added meanwhile may be visited twice.
+        let mut newest = BTreeMap::new();
+        let mut above = None;
+        loop {
+            let some = reposts.read();
+            above = some.some(above, REPOSTS_EXAMINED_MAX, |repost| {
+                // A repost with tags has an entry for each of them, too.
+                let is_wanted = repost.source == repost.author
+                    && repost.at < below
+                    && (newest.len() < max || newest.first_key_value().is_some_and(|(oldest, _)| *oldest < repost.at))
+                    && !some.is_hidden(repost.at)
+                    && silenced.binary_search(&repost.at).is_err()
+                    && self.may_see(world, repost.author);
+                if is_wanted {
+                    newest.insert(repost.at, repost.author);
+                    if newest.len() > max {
+                        newest.pop_first();
+                    }
+                }
+            });
+            if above.is_none() {
+                return newest.into_iter().rev().collect();
+            }
+        }
+    }
+
     /// Returns the positions of the reposts that belong to a muted or blocked source, sorted.
-    pub(super) fn silenced_reposts(&self, reposts: &Reposts) -> Vec<Position> {
+    fn silenced_reposts(&self, reposts: &Reposts) -> Vec<Position> {
         let budget = Budget::untimed(Allowance::last(0));
         self.silenced(reposts, &budget).into_iter().map(|(at, _)| at).collect()
     }
 
     /// Returns true if no block hides all posts of an author from the reader.
-    pub(super) fn may_see(&self, world: &World, author: SourceSlot) -> bool {
+    fn may_see(&self, world: &World, author: SourceSlot) -> bool {
         !world.sources.is_erased(author) && self.blocked_by(world, author).is_none()
     }
 

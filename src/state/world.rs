@@ -7,11 +7,10 @@
 //! All threads read the [`World`]. Only the [`StateMachine`] changes it, and there is exactly one: the type cannot be cloned.
 
 mod celebrities;
-mod changed;
 mod delivery;
-mod erased;
 mod follows;
-mod redirected;
+mod posts;
+mod users;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,20 +25,19 @@ use crate::feed::position::Position;
 use crate::feed::post::{EarlierRepost, Post};
 use crate::feed::preferences::Marker;
 use crate::id::{PostId, SourceId, SourceSlot};
-use crate::state::affected::Affected;
 use crate::state::awaited::Awaited;
 use crate::state::delivery_tracker::DeliveryTracker;
 use crate::state::failures::ReadFailures;
 use crate::state::free_ids::FreeIds;
 use crate::state::held::Held;
 use crate::state::notified::Notified;
-use crate::state::posts::{Posts, Stored};
+use crate::state::posts::{Affected, Posts, Stored};
 use crate::state::reposts::RepostIndex;
 use crate::state::revocations::Revocations;
 use crate::state::slow::SlowSources;
 use crate::state::sources::{Source, Sources};
-use crate::state::unwritten::{TieringLimits, UnwrittenChanges};
-use crate::state::world::changed::Edit;
+use crate::state::unwritten::{HeldBack, TieringLimits, UnwrittenChanges};
+use crate::state::world::posts::Edit;
 use crate::storage::archive::{Archive, ArchiveError, ReplicatedArchive};
 
 /// The state shared by all threads.
@@ -65,7 +63,7 @@ pub struct World {
     /// Failed reads of the archive.
     pub read_failures: ReadFailures,
     /// Sources that cannot be written to the archive.
-    pub held_back: super::held_back::HeldBack,
+    pub held_back: HeldBack,
     /// Sources whose archive reads are slow.
     pub slow_sources: SlowSources,
     /// Posts and outboxes kept in memory for commands that looked them up.
@@ -115,6 +113,15 @@ pub enum Applied {
     },
     /// The state was changed, or the event had already taken effect.
     Done,
+}
+
+/// The numbers of replies and reposts of one post.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PostCounts {
+    /// The replies that are not hidden, archived ones included.
+    pub replies: usize,
+    /// The reposts that are not hidden.
+    pub reposts: usize,
 }
 
 impl World {
@@ -204,6 +211,16 @@ impl World {
     /// Makes every reader refresh its list of sources with posts to pull.
     pub(super) fn renew_pulled_epoch(&self) {
         self.pulled_epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the counts of a post: the replies and reposts on all their pages together, as everybody sees them. Posts of a user who is
+    /// being erased count until they are deleted. The call takes the same time however many there are.
+    pub fn counts(&self, post: PostId) -> PostCounts {
+        let replies = self.sources.get(&SourceId::replies_to(post));
+        PostCounts {
+            replies: replies.map_or(0, |replies| replies.outbox().shown()),
+            reposts: self.reposts.shown_of(post),
+        }
     }
 
     /// Returns the bytes of all sources with their edges, outboxes and preferences. The latter two are estimated from a sample.

@@ -10,7 +10,7 @@ use tidewire::engine::Engine;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::Post;
 use tidewire::id::SourceId;
-use tidewire::state::counts::PostCounts;
+use tidewire::state::world::PostCounts;
 
 /// The fields of each post that a request asks for: the parameter `fields`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -10,8 +10,7 @@ use crate::feed::stream::Invalidation;
 use crate::id::{PostId, SourceId, SourceSlot};
 use crate::limits::LIVE_REPOSTERS_MAX;
 use crate::runtime::processor::CommandProcessor;
-use crate::state::affected::Affected;
-use crate::state::posts::Stored;
+use crate::state::posts::{Affected, Stored};
 use crate::state::world::Applied;
 use crate::storage::journal::Journal;
 

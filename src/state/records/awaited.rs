@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceSlot};
-use crate::state::affected::Affected;
+use crate::state::posts::Affected;
 use crate::state::records::{InvalidRecordError, POST_SOURCES_MAX, RecordTraversal, invalid};
 use crate::state::world::StateMachine;
 

@@ -1,4 +1,4 @@
-//! The records of sources.
+//! The records of sources, and of users who are being erased or were erased.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use crate::clock::UnixMicros;
 use crate::feed::position::Position;
 use crate::feed::resume::LatePosts;
 use crate::id::{PostId, SourceId};
-use crate::state::records::{ErasedRecord, InvalidRecordError, RecordTraversal, invalid};
+use crate::state::records::{InvalidRecordError, RecordTraversal, invalid};
 use crate::state::world::StateMachine;
 
 /// A source. Records are in the order of slots: other records name a source by its index in that order.
@@ -52,6 +52,20 @@ impl SourceRecord {
     }
 }
 
+/// The erasure of a user.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErasedRecord {
+    /// The instant at which the erasure began.
+    pub at: UnixMicros,
+    /// True if the erasure has not ended.
+    #[serde(default, skip_serializing_if = "super::is_false")]
+    pub is_under_way: bool,
+    /// The id of the user, as long as the archive may contain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<SourceId>,
+}
+
 impl RecordTraversal<'_> {
     /// Returns the records of all sources, in the order of slots.
     pub fn sources(self) -> impl Iterator<Item = SourceRecord> {
@@ -74,6 +88,15 @@ impl RecordTraversal<'_> {
                 erased: None,
             }
         })
+    }
+
+    /// Returns the record of a source whose erasure began at `at`.
+    fn erased(self, at: UnixMicros) -> SourceRecord {
+        let erasure = self.world.sources.erasures().at(at);
+        let user = erasure.as_ref().filter(|erasure| !erasure.is_scrubbed()).and_then(|erasure| erasure.user.clone());
+        let record = ErasedRecord { at, is_under_way: erasure.is_some(), user };
+        let name = SourceId::new(&format!("erased:{}", at.0)).expect("a short prefix and digits are an id");
+        SourceRecord { erased: Some(record), ..SourceRecord::new(name) }
     }
 }
 
@@ -102,5 +125,9 @@ impl StateMachine {
         }
         source.celebrity.store(record.celebrity, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn restore_erased(&mut self, name: &SourceId, record: &ErasedRecord) {
+        self.world().sources.restore_erased(name, record.at, record.user.clone(), record.is_under_way);
     }
 }

@@ -8,9 +8,8 @@ use crate::feed::post::Post;
 use crate::feed::reposts::Repost;
 use crate::id::{PostId, SourceSlot};
 use crate::limits::LATE_REPOSTS_MAX;
-use crate::state::affected::Affected;
 use crate::state::awaited::Answers;
-use crate::state::posts::Stored;
+use crate::state::posts::{Affected, Stored};
 use crate::state::world::{Applied, StateMachine};
 
 impl Applied {

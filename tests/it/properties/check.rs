@@ -9,9 +9,9 @@ use tidewire::feed::event::MuteOrBlock;
 use tidewire::feed::page::Range;
 use tidewire::feed::position::Position;
 use tidewire::id::{PostId, SourceId};
-use tidewire::state::counts::PostCounts;
 use tidewire::state::explain::{Blocker, Explanation, Reason};
 use tidewire::state::reader::PageRequest;
+use tidewire::state::world::PostCounts;
 
 use crate::properties::Run;
 use crate::properties::ops::{LISTS, PEOPLE, REPLIED, SOURCES, source_name};
