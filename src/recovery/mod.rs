@@ -8,14 +8,12 @@
 //! The replay has three stages, each on its own thread and a few batches ahead of the next: reading and decoding events, encoding posts,
 //! applying events.
 
-mod batch;
 mod fetch;
 pub mod node;
 pub(crate) mod progress;
 pub mod rebuilt;
+mod records;
 mod replay;
-mod shared_archive;
-mod write;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,9 +41,8 @@ use crate::storage::snapshot::{self, EndRecord, SnapshotReader};
 
 use replay::{ReadEvents, replayed};
 
-pub use batch::{RecordBatch, decode};
 pub use progress::RecoveryProgress;
-pub use write::{Records, write_world};
+pub use records::{RecordBatch, Records, decode, write_world};
 
 /// The findings of a recovery.
 #[derive(Debug, Default)]

@@ -6,20 +6,21 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::journal::{JoinError, NodeOptions};
 use crate::cluster::log_checkpoint::{LogCheckpoint, first_after};
-use crate::cluster::membership::{ReadError, RecordOutcome};
+use crate::cluster::membership::{Membership, ReadError, RecordOutcome};
 use crate::cluster::record::{ClusterId, FirstState};
 use crate::recovery::fetch::Fetching;
 use crate::recovery::replay::ReadEvents;
-use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, progress, replayed, shared_archive};
+use crate::recovery::{Loaded, Recovered, Recovery, RecoveryProgress, end_replay, progress, replayed};
 use crate::state::world::{StateMachine, World};
-use crate::storage::directory_identity;
+use crate::storage::archive::RemoteArchive;
 use crate::storage::directory_identity::Identified;
 use crate::storage::error::StorageError;
 use crate::storage::files::Files;
 use crate::storage::files::memory::MemoryFiles;
+use crate::storage::identity::Identity;
 use crate::storage::log::{LogError, LogRange, LogRecord, SharedLog};
 use crate::storage::sequence::Sequence;
-use crate::storage::snapshot;
+use crate::storage::{directory_identity, snapshot};
 use crossbeam_channel::Sender;
 
 pub use crate::recovery::fetch::{NoPeers, NoSnapshot, SnapshotPeers};
@@ -231,7 +232,7 @@ impl NodeRecovery<'_> {
     fn replay(&self, state: &mut Recovered, from: LogCheckpoint, last: Sequence) -> Result<LogCheckpoint, JoinError> {
         self.progress.enter(progress::READING_LOG);
         if let Some(archive) = state.world.replicated_archive() {
-            shared_archive::admit(archive, &from.membership, self.log)?;
+            admit_archive(archive, &from.membership, self.log)?;
             archive.begin(from.sequence).map_err(StorageError::from)?;
         }
         state.machine.update_celebrities();
@@ -303,6 +304,42 @@ impl NodeRecovery<'_> {
                 JoinError::NoFirstState { log, cluster: *cluster, sequence: *sequence, has, no_newer }
             }
             None => JoinError::Deleted { log, first, has, no_newer },
+        }
+    }
+}
+
+/// Checks that an archive belongs to the cluster and to this log. Makes an archive without an owner the archive of the
+/// cluster.
+///
+/// # Errors
+/// Fails if the cluster was bootstrapped without an archive; if this archive belongs to another cluster; or if it has
+/// writes of records that the log does not have.
+fn admit_archive(archive: &dyn RemoteArchive, membership: &Membership, log: &dyn SharedLog) -> Result<(), JoinError> {
+    let (place, cluster) = (archive.place(), membership.cluster());
+    if !membership.has_archive() {
+        return Err(JoinError::NewArchive { place, cluster });
+    }
+    claim(archive, cluster)?;
+    // The archive is read before the log: other nodes write meanwhile, but never records that the log does not have.
+    let written = archive.written().map_err(StorageError::from)?.max(archive.through().map_err(StorageError::from)?);
+    let last = log.range()?.last;
+    match written > last {
+        true => Err(JoinError::BehindArchive { log: log.place(), last, archive: place, written }),
+        false => Ok(()),
+    }
+}
+
+/// Two clusters may claim the archive at the same time; the first one gets it.
+fn claim(archive: &dyn RemoteArchive, cluster: ClusterId) -> Result<(), JoinError> {
+    let ours = Identity::of_cluster(cluster.0);
+    if archive.identity().map_err(StorageError::from)?.is_none() {
+        archive.set_identity(ours).map_err(StorageError::from)?;
+    }
+    match archive.identity().map_err(StorageError::from)? {
+        Some(found) if found == ours => Ok(()),
+        found => {
+            let found = found.map_or("nobody".to_owned(), |found| found.to_string());
+            Err(JoinError::OtherArchive { place: archive.place(), found, cluster })
         }
     }
 }
