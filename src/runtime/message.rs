@@ -22,14 +22,12 @@
 //! Answers are sent through one-shot channels inside the messages, so that a sender gets an error at once if a queue is
 //! full.
 
-mod snapshot;
-
 use std::sync::Arc;
 
 use actix::Message;
 use tokio::sync::oneshot;
 
-use crate::clock::UnixMicros;
+use crate::clock::{Timestamp, UnixMicros};
 use crate::error::Error;
 use crate::feed::event::{Event, MuteOrBlock, NewEdge, OldEdge};
 use crate::feed::inbox::Inbox;
@@ -52,8 +50,8 @@ use crate::state::resolved::Resolved;
 use crate::state::sources::Source;
 use crate::state::tiering::RoundOutcome;
 use crate::state::verify::Verdict;
-
-pub use snapshot::{CompletedSnapshot, Mark, SnapshotTaken};
+use crate::storage::archive::ArchiveSnapshot;
+use crate::storage::sequence::Sequence;
 
 /// The sending half of the channel for an answer.
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -472,3 +470,42 @@ pub struct Fetched {
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Sleep;
+
+/// The position of the journal, and of the state at that moment.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// The sequence number of the last journaled event.
+    pub last: Sequence,
+    /// The number of sources at that moment.
+    pub sources: usize,
+    /// The last instant that the clock issued, or that was read from a shared log.
+    pub last_instant: Timestamp,
+    /// The checkpoint of a shared log, encoded as a record of the snapshot.
+    pub followed: Option<Arc<[u8]>>,
+    /// At the end of a snapshot: true if the archive, persisted up to `last`, contains any post.
+    pub has_archived: bool,
+    /// At the end of a snapshot: the archive as it was persisted up to `last`. Later writes do not change it.
+    pub archive: Option<Arc<dyn ArchiveSnapshot>>,
+}
+
+/// A snapshot that was taken, and the position of the journal at its end.
+#[derive(Clone, Debug)]
+pub struct CompletedSnapshot {
+    /// The snapshot file.
+    pub taken: SnapshotTaken,
+    /// The snapshot may contain effects of events up to this position.
+    pub end: Mark,
+}
+
+/// A stored snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotTaken {
+    /// The name of its file.
+    pub file: String,
+    /// The last event that it contains. Replay continues after it.
+    pub sequence: Sequence,
+    /// The size of the file in bytes.
+    pub bytes: u64,
+    /// The time at which it was begun.
+    pub taken_at: UnixMicros,
+}

@@ -8,12 +8,10 @@ mod copy;
 #[cfg(test)]
 mod full_disk;
 mod layout;
-mod leftovers;
 mod open;
 mod overlay;
 mod read;
 mod read_only;
-mod repair;
 mod rewrite;
 #[cfg(test)]
 mod steps;

@@ -1,8 +1,8 @@
-//! Opens the archive's file: creates it, or rejects a file that is not an archive.
+//! Opens the archive's file: creates it, rejects a file that is not an archive, and sets a damaged one aside for a repair.
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use redb::backends::FileBackend;
 use redb::{
@@ -11,12 +11,45 @@ use redb::{
 };
 
 use super::buffered_file::BufferedFile;
-use super::leftovers::remove_leftovers;
 use super::sums::ChecksummedFile;
-use super::{cannot, guarded, layout};
+use super::{RedbArchive, cannot, guarded, layout};
 use crate::id::PostId;
-use crate::storage::archive::{ArchiveError, LARGEST_IDS_MAX, LargestIds};
+use crate::storage::archive::{Archive as _, ArchiveError, LARGEST_IDS_MAX, LargestIds};
 use crate::storage::files::guard;
+
+impl RedbArchive {
+    /// As [`Self::open`]. If the archive is too damaged to open it or to list its outboxes, renames its files and creates a new archive.
+    ///
+    /// # Errors
+    /// As [`Self::open`]. Fails also if a file cannot be renamed.
+    pub fn open_or_set_aside(path: &Path, cache_bytes: usize) -> Result<Self, ArchiveError> {
+        let opened = Self::open(path, cache_bytes).and_then(|archive| {
+            let listed = archive.each_outbox(&mut |_, _| Ok(())).and_then(|()| archive.through());
+            listed.map(|_| archive)
+        });
+        match opened {
+            Err(cause @ ArchiveError::Damaged { .. }) => Self::open_without_sums(path, cache_bytes, &cause),
+            opened => opened,
+        }
+    }
+
+    /// Tries to open the archive without its checksum file: the damage may be in that file alone, or the file may belong to another copy of
+    /// the archive. Then the whole archive is read once, and new checksums are written. If the archive itself is damaged, it is set aside,
+    /// too.
+    fn open_without_sums(path: &Path, cache_bytes: usize, damage: &ArchiveError) -> Result<Self, ArchiveError> {
+        let failed = |error: io::Error| cannot("set aside", path, error.into());
+        if set_aside(&path.with_extension("sums")).map_err(failed)? {
+            tracing::error!("{damage}; renamed its checksum file with the suffix .damaged; reading the whole archive");
+            match Self::open(path, cache_bytes) {
+                Err(ArchiveError::Damaged { .. }) => {}
+                opened => return opened,
+            }
+        }
+        tracing::error!("{damage}; renamed its files with the suffix .damaged; continuing without them");
+        set_aside(path).map_err(failed)?;
+        Self::open(path, cache_bytes)
+    }
+}
 
 /// Opens the database in the file `path`, checks that this version knows its format, and returns the database and the file.
 pub(super) fn database(path: &Path, cache_bytes: usize) -> Result<(Database, ChecksummedFile), ArchiveError> {
@@ -194,6 +227,44 @@ pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
+/// Renames a damaged file to an unused name. Returns false if the file does not exist.
+fn set_aside(file: &Path) -> io::Result<bool> {
+    let named = |nth: u32| if nth == 0 { ".damaged".to_owned() } else { format!(".damaged-{nth}") };
+    let mut names = (0..).map(|nth| PathBuf::from(format!("{}{}", file.display(), named(nth))));
+    let Some(aside) = names.find(|aside| !aside.exists()) else { return Ok(false) };
+    match std::fs::rename(file, aside) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(false),
+        renamed => renamed?,
+    }
+    sync_directory(file)?;
+    Ok(true)
+}
+
+/// Path of the file to which the archive is rewritten.
+pub(super) fn leftover(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    name.into()
+}
+
+/// Path of the file to which its checksums are written.
+pub(super) fn leftover_sums(path: &Path) -> PathBuf {
+    path.with_extension("sums.unfinished")
+}
+
+/// Removes the files of a rewrite that a process did not finish.
+pub(super) fn remove_leftovers(path: &Path) -> io::Result<()> {
+    remove(&leftover(path))?;
+    remove(&leftover_sums(path))
+}
+
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 /// Rejects a file that has no format number, or one that this version does not know.
 pub(super) fn check_format(database: &impl ReadableDatabase, path: &Path) -> Result<(), ArchiveError> {
     let format = || {
@@ -226,7 +297,6 @@ fn not_an_archive(path: &Path, error: Error) -> ArchiveError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::archive::RedbArchive;
     use redb::{MultimapTableDefinition, TableDefinition};
     use std::fs;
 

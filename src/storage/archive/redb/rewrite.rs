@@ -13,7 +13,7 @@ use redb::{
 
 use super::buffered_file::BufferedFile;
 use super::layout::{self, OutboxKey};
-use super::leftovers::{leftover, leftover_sums, remove, remove_leftovers};
+use super::open::{leftover, leftover_sums, remove, remove_leftovers};
 use super::sums::ChecksummedFile;
 use super::{RedbArchive, cannot, guarded, open};
 use crate::limits::{ARCHIVE_CACHE_BYTES, ERASURE_RESTS};
