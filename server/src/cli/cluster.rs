@@ -1,6 +1,8 @@
 //! The options of a cluster node, and `tidewire cluster init`, which creates the log of a cluster.
 
 use std::env::VarError;
+use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,20 +15,27 @@ use crate::backup::BackupOptions;
 #[cfg(feature = "cassandra")]
 use crate::cli::archive::ClusterArchive;
 use crate::cli::calls::cluster_status::ClusterStatus;
-use crate::cli::founded_state::FoundedState;
 use crate::cli::node::{HttpPeers, NodeStart};
 use crate::cli::settings::{DurationArg, OldPosts};
 use crate::cli::{Outcome, terminal};
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
-use tidewire::clock::SystemClock;
+use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::cluster::journal::{
     NodeOptions, SESSION, append_first, bootstrap_log, bootstrap_log_with_archive, refuse_used,
 };
 use tidewire::cluster::membership::PARTITIONS;
 use tidewire::cluster::record::{ClusterId, NodeName};
 use tidewire::cluster::state::ClusterState;
+use tidewire::config::EngineConfig;
 use tidewire::engine::StorageConfig;
-use tidewire::storage::log::LogError;
+use tidewire::feed::followers::Sharding;
+use tidewire::recovery::rebuilt::Rebuilt;
+use tidewire::state::world::World;
+use tidewire::storage::error::StorageError;
+use tidewire::storage::files::Files;
+use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::lock::DirectoryLock;
+use tidewire::storage::log::{LogError, LogRecord};
 use tidewire_kafka::{KafkaLog, KafkaOptions, TopicSettings};
 
 /// Minimum session. It has a heartbeat every 50 ms.
@@ -37,6 +46,9 @@ const RETENTION_MIN: Duration = Duration::from_secs(3600);
 
 /// Number of backup intervals for which the log should retain records, because some runs may fail.
 const BACKUPS_IN_RETENTION: u32 = 3;
+
+/// The entries that an empty directory may have.
+const OF_EMPTY: [&str; 2] = ["LOCK", "lost+found"];
 
 /// The Kafka cluster that holds the log.
 #[derive(Debug, Clone, clap::Args)]
@@ -298,6 +310,54 @@ impl Init {
             terminal::print_line(&state.to_string());
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The initial state of a new cluster: a loaded state, and the directory for the first node of the new cluster. Both directories stay locked.
+struct FoundedState {
+    state: Rebuilt,
+    directory: PathBuf,
+    files: Arc<dyn Files>,
+    _locks: [DirectoryLock; 2],
+}
+
+impl FoundedState {
+    /// Loads the state from a directory, and prepares another one, which must be empty.
+    fn load(from: &Path, directory: &Path) -> Result<Self, Box<dyn Error>> {
+        // Check this first, because opening a directory creates it.
+        if !from.is_dir() {
+            return Err(format!("{} is not a directory", from.display()).into());
+        }
+        let open = |path: &Path| {
+            let files =
+                DiskFiles::open(path).map_err(StorageError::io("use the directory", path.display().to_string()))?;
+            Ok::<_, StorageError>((files, DirectoryLock::take(path)?))
+        };
+        let (source, lock) = open(from)?;
+        let make_world = || World::create(EngineConfig::default().celebrity, Sharding::new(1));
+        let state = Rebuilt::from_snapshot(&source, &make_world)?;
+        let (files, lock_of_new) = open(directory)?;
+        let there = files.list().map_err(StorageError::io("read the directory", directory.display().to_string()))?;
+        if let Some(file) = there.into_iter().find(|name| !OF_EMPTY.contains(&&**name)) {
+            return Err(format!("the directory {} is not empty: it has {file}", directory.display()).into());
+        }
+        Ok(Self { state, directory: directory.to_owned(), files: Arc::new(files), _locks: [lock, lock_of_new] })
+    }
+
+    /// Writes the data directory of the first node, and returns the first record of the log.
+    fn write(&self, cluster: ClusterId, partitions: u32, archive: bool) -> Result<LogRecord, StorageError> {
+        self.state.found(Arc::clone(&self.files), cluster, partitions, archive, SystemClock.now())
+    }
+}
+
+impl fmt::Display for FoundedState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, directory) = (&self.state.followed, self.directory.display());
+        let (cluster, world) = (before.membership.cluster(), &self.state.state.world);
+        writeln!(f, "it begins with the state of cluster {cluster} after record {}", before.sequence)?;
+        writeln!(f, "digest:   {}", world.digest())?;
+        writeln!(f, "posts:    {}, edges: {}", world.posts.len(), world.edges())?;
+        write!(f, "start the first node with --data-dir {directory}, then the others with empty directories")
     }
 }
 

@@ -3,7 +3,9 @@
 //! An import into a data directory writes it as a server does. It opens the engine, which locks the directory, and sends requests over a
 //! loopback socket.
 
+use std::collections::HashSet;
 use std::error::Error;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,12 +17,12 @@ use actix_web::rt::System;
 use serde_json::json;
 
 use crate::cli::client::{Client, OUTCOME_UNKNOWN, Refused};
-use crate::cli::in_order::{self, Format, Item as _, Part, StopCause, Stopped};
+use crate::cli::in_order::{self, Format, Item, Part, StopCause, Stopped};
 use crate::cli::lines::{Lines, ReadError};
 use crate::cli::report::{Form, Report};
 use crate::cli::server_access::{ServerAccess, ServerUrl};
 use crate::cli::settings::Settings;
-use crate::cli::{Outcome, dry_run, opening, terminal};
+use crate::cli::{Outcome, opening, terminal};
 use crate::http::serve;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::recovery::RecoveryProgress;
@@ -29,6 +31,9 @@ use tidewire::storage::journal::Durability;
 
 /// Number of worker threads of the server inside this process.
 const WORKERS: usize = 2;
+
+/// Maximum number of items that are compared with later ones, of 8 bytes each.
+const COMPARED_MAX: usize = 5_000_000;
 
 /// The target of an import.
 #[derive(Debug, Clone, clap::Args)]
@@ -85,7 +90,7 @@ pub(crate) fn run<F: Format>(file: &Path, target: Target, format: F) -> Outcome 
     };
     let bar = lines.bar.clone();
     if target.dry_run {
-        let (checked, unread) = dry_run::check_all(&mut lines, format);
+        let (checked, unread) = check_all(&mut lines, format);
         bar.finish_and_clear();
         return report((checked, unread.map(Into::into)));
     }
@@ -102,6 +107,29 @@ pub(crate) fn run<F: Format>(file: &Path, target: Target, format: F) -> Outcome 
     let ended = report(together(read, sent));
     let closed = local.map_or(Ok(()), |local| local.close(target.json));
     ended.and_then(|code| closed.map(|()| code))
+}
+
+/// Checks all lines for `--dry-run`, and counts those that an import would send.
+fn check_all<F: Format>(lines: &mut Lines, format: F) -> Part<ReadError> {
+    let (mut seen, hasher) = (HashSet::new(), RandomState::new());
+    in_order::read(lines, format, |item, _, report| {
+        match item.check() {
+            Err(why) => report.refuse(item.line(), why),
+            Ok(identity) => {
+                report.created += 1;
+                if let Some(identity) = identity.map(|identity| hasher.hash_one(identity)) {
+                    if seen.contains(&identity) {
+                        report.note(F::Item::REPEATED);
+                    } else if seen.len() < COMPARED_MAX {
+                        seen.insert(identity);
+                    } else {
+                        report.note("too many lines to compare this one with later ones");
+                    }
+                }
+            }
+        }
+        true
+    })
 }
 
 /// Adds up both parts. Returns the error of the sender, or otherwise the error of reading the file.

@@ -7,10 +7,10 @@ use std::hash::Hash;
 use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
+use indicatif::ProgressBar;
 
 use crate::cli::client::{Client, ClientError, Refused};
 use crate::cli::lines::{InputLine, Lines, ReadError};
-use crate::cli::progress::Progress;
 use crate::cli::report::Report;
 
 /// The error of an import that stopped before the end of its file.
@@ -202,6 +202,27 @@ impl<T: Item> Iterator for Batches<T> {
     }
 }
 
+/// The progress of the sender of an import.
+struct Progress {
+    bar: ProgressBar,
+    what: &'static str,
+    done: usize,
+}
+
+impl Progress {
+    /// Shows the number of finished items on `bar`. `what` names the items.
+    fn new(bar: ProgressBar, what: &'static str) -> Self {
+        Self { bar, what, done: 0 }
+    }
+
+    /// Adds finished items and the file bytes of these items.
+    fn add(&mut self, count: usize, bytes: u64) {
+        self.done += count;
+        self.bar.inc(bytes);
+        self.bar.set_message(format!("{} {}", self.done, self.what));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,5 +272,15 @@ mod tests {
         let mut batches = Batches { taken, held: None };
         queue.send(Read { item: 2, bytes: 1 }).unwrap();
         assert_eq!(batches.next(), Some((vec![2], 1)), "it does not wait for a second");
+    }
+
+    #[test]
+    fn completed_items_are_counted_and_advance_the_progress_bar() {
+        let bar = ProgressBar::with_draw_target(Some(10), indicatif::ProgressDrawTarget::hidden());
+        let mut progress = Progress::new(bar.clone(), "edges");
+        progress.add(3, 1);
+        progress.add(0, 4);
+        progress.add(2, 1);
+        assert_eq!((bar.message(), bar.position()), ("5 edges".to_owned(), 6));
     }
 }

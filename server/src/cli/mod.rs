@@ -14,13 +14,10 @@ mod config;
 pub mod demo;
 mod demo_load;
 pub mod demo_world;
-mod dry_run;
 mod exit;
 #[cfg(feature = "backup")]
 mod export;
 mod follow_line;
-#[cfg(feature = "cluster")]
-mod founded_state;
 pub(crate) mod health;
 pub mod import;
 pub mod import_follows;
@@ -39,7 +36,6 @@ mod memory;
 mod node;
 mod opening;
 pub(crate) mod post_line;
-pub(crate) mod progress;
 pub(crate) mod read_only;
 mod recovering;
 pub mod report;

@@ -1,6 +1,5 @@
 //! `tidewire snapshot`: inspects a snapshot file. Only `export` writes files: its output.
 
-mod content;
 mod export;
 mod inspect;
 mod outline;
@@ -12,9 +11,10 @@ use clap::Subcommand;
 
 use crate::cli::read_only::ReadOnly;
 use crate::cli::{Outcome, terminal};
+use tidewire::recovery::{RecordBatch, decode};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files as _;
-use tidewire::storage::snapshot::{self, SnapshotReader};
+use tidewire::storage::snapshot::{self, EndRecord, SnapshotReader};
 
 /// Subcommands of `tidewire snapshot`.
 #[derive(Debug, Subcommand)]
@@ -80,4 +80,30 @@ impl Snapshot {
     fn reader(&self) -> Result<SnapshotReader, StorageError> {
         SnapshotReader::open(&self.0, self.name())
     }
+}
+
+/// Calls `each` with the records of every block.
+///
+/// # Errors
+/// Names the block that is damaged, or whose records `each` rejected.
+fn each_block(
+    reader: &mut SnapshotReader,
+    mut each: impl FnMut(RecordBatch) -> Result<(), String>,
+) -> Result<EndRecord, StorageError> {
+    while let Some(block) = reader.next_block()? {
+        decode(&block).and_then(&mut each).map_err(|reason| reader.bad(reason))?;
+    }
+    Ok(reader.end().expect("all blocks were read"))
+}
+
+/// Calls `each` with every record, and names the record that it rejected in the error.
+fn each_record<T, E: std::fmt::Display>(
+    what: &str,
+    records: &[T],
+    mut each: impl FnMut(&T) -> Result<(), E>,
+) -> Result<(), String> {
+    for (nth, record) in records.iter().enumerate() {
+        each(record).map_err(|cause| format!("record {} of this block of {what}: {cause}", nth + 1))?;
+    }
+    Ok(())
 }

@@ -13,8 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::follow_line::word;
 use crate::cli::post_line::{PostFields, PostLine};
-use crate::cli::snapshot::Snapshot;
-use crate::cli::snapshot::content::{each_block, each_record};
+use crate::cli::snapshot::{Snapshot, each_block, each_record};
 use crate::one_line::on_one_line;
 use tidewire::clock::UnixMicros;
 use tidewire::feed::position::Position;

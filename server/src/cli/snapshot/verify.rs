@@ -6,8 +6,7 @@ use std::sync::Arc;
 use serde_bytes::ByteBuf;
 use serde_json::json;
 
-use crate::cli::snapshot::Snapshot;
-use crate::cli::snapshot::content::{each_block, each_record};
+use crate::cli::snapshot::{Snapshot, each_block, each_record};
 use crate::cli::{Outcome, terminal};
 use tidewire::feed::celebrity::CelebrityPolicy;
 use tidewire::feed::followers::Sharding;

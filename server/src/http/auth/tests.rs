@@ -2,8 +2,6 @@
 #![cfg(test)]
 
 mod forged;
-mod lifetime;
-mod weak;
 
 use std::time::Duration;
 
@@ -22,7 +20,7 @@ use super::*;
 use crate::http::operation::Right;
 use tidewire::clock::UnixMicros;
 use tidewire::id::SourceId;
-use tidewire::limits::{ACCESS_KEYS_MAX, CREDENTIAL_BYTES_MAX};
+use tidewire::limits::{ACCESS_KEYS_MAX, CREDENTIAL_BYTES_MAX, TOKEN_CLOCK_AHEAD_MAX};
 
 const NOW: UnixMicros = UnixMicros(1_000_000_000_000);
 const SECRET: [u8; 32] = [1; 32];
@@ -89,6 +87,46 @@ fn a_token_is_valid_from_its_first_to_its_last_microsecond() {
         (json!({"sub": "ann", "exp": seconds + 9, "nbf": null}), "invalid_token"),
     ] {
         assert_eq!(code_of(&claims), expected, "{claims}");
+    }
+}
+
+#[test]
+fn a_token_with_a_lifetime_above_the_limit_is_refused() {
+    const HOUR: i64 = 3_600;
+    let now = NOW.0 / 1_000_000;
+    let limited = Access::by(keys()).with_token_lifetime_max(Duration::from_secs(3_600));
+    let ahead = TOKEN_CLOCK_AHEAD_MAX.as_secs() as i64;
+    for (claims, expected) in [
+        (json!({"iat": now, "exp": now + HOUR}), "good"),
+        (json!({"iat": now, "exp": now + HOUR + 1}), "token_lifetime_too_long"),
+        (json!({"iat": now, "exp": now as f64 + 3_600.000_001}), "token_lifetime_too_long"),
+        (json!({"iat": now - HOUR + 1, "exp": now + 1}), "good"),
+        (json!({"iat": now - HOUR, "exp": now + 1}), "token_lifetime_too_long"),
+        (json!({"iat": now + ahead, "exp": now + ahead + HOUR}), "good"),
+        (json!({"iat": now + ahead + 1, "exp": now + ahead + 1 + HOUR}), "token_issued_in_future"),
+        (json!({"iat": 1e300, "exp": 1e300}), "token_issued_in_future"),
+        (json!({"iat": -1e300, "exp": now + 1}), "token_lifetime_too_long"),
+        (json!({"iat": now, "exp": 1e300}), "token_lifetime_too_long"),
+        (json!({"exp": now + 1}), "invalid_token"),
+        (json!({"iat": null, "exp": now + 1}), "invalid_token"),
+        (json!({"iat": "now", "exp": now + 1}), "invalid_token"),
+        (json!({"iat": now - 2 * HOUR, "exp": now - HOUR}), "token_expired"),
+    ] {
+        let mut claims = claims;
+        claims["sub"] = json!("ann");
+        let caller = keys().caller(&token(&claims), NOW);
+        let limited = caller.and_then(|caller| {
+            let Caller::User(user) = &caller else { panic!("{caller:?}") };
+            limited.check_lifetime(user, NOW).map(|()| caller)
+        });
+        assert_eq!(code(limited), expected, "{claims}");
+    }
+    let unlimited = keys().caller(&token(&json!({"sub": "ann", "exp": 1e300})), NOW);
+    let Ok(Caller::User(user)) = unlimited else { panic!("{unlimited:?}") };
+    assert_eq!(Access::by(keys()).check_lifetime(&user, NOW), Ok(()), "where none is set");
+    for (issued_at, expected) in [(now + ahead, Ok(())), (now + ahead + 1, Err(Denial::IssuedInFuture))] {
+        let user = User { issued_at: Some(UnixMicros(issued_at * 1_000_000)), ..user.clone() };
+        assert_eq!(Access::by(keys()).check_lifetime(&user, NOW), expected, "where none is set, made at {issued_at}");
     }
 }
 
@@ -345,6 +383,52 @@ fn an_invalid_access_file_entry_is_named_without_its_secret() {
     assert!(access_file::keys(&(without_kid(8) + &hs256("a", &secret) + "kid = \"a\"\n")).is_ok());
     let many: String = (0..=ACCESS_KEYS_MAX).map(|nth| server(&format!("k{nth}"), &format!("{nth:064x}"))).collect();
     assert!(wrong(&many).contains("more than 64"));
+}
+
+/// The points of small order, little-endian, and their other encodings (RFC 7748 and libsodium list the same). Anyone can create
+/// signatures for such a key without a private key.
+const SMALL_ORDER: [&str; 7] = [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+];
+
+fn refused(entry: &str) -> Result<(), String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("access.toml");
+    let good = mint::server_key_entry("good", "a key", KeyScope::All);
+    std::fs::write(&file, format!("{good}\n{entry}")).unwrap();
+    let cause = access_file::read(&file).map_err(|cause| cause.to_string()).err().ok_or_else(|| entry.to_owned())?;
+    let names_both = cause.contains(file.to_str().unwrap()) && cause.contains("] 2, \"weak\": ")
+        || cause.contains("[[token-key]] 1, \"weak\": ");
+    assert!(names_both, "{cause}");
+    Ok(())
+}
+
+#[test]
+fn weak_keys_are_refused_with_file_and_entry() {
+    let token_key = |rest: &str| format!("[[token-key]]\nname = \"weak\"\n{rest}");
+    let mut entries = Vec::new();
+    for point in SMALL_ORDER {
+        for sign in [0, 0x80] {
+            let mut public = key::unhex(point).unwrap();
+            public[31] |= sign;
+            entries.push(token_key(&format!("algorithm = \"EdDSA\"\npublic-key = \"{}\"", STANDARD.encode(public))));
+        }
+    }
+    for bytes in [32, 64] {
+        let zeros = STANDARD.encode(vec![0; bytes]);
+        entries.push(token_key(&format!("algorithm = \"HS256\"\nsecret = \"{zeros}\"")));
+    }
+    let empty = mint::server_key_entry("weak", "", KeyScope::All);
+    entries.push(empty.replace("sha256 = \"e3b0", "sha256 = \"E3B0"));
+    entries.push(empty);
+    let taken: Vec<_> = entries.iter().filter_map(|entry| refused(entry).err()).collect();
+    assert!(taken.is_empty(), "{} of {} are taken:\n{}", taken.len(), entries.len(), taken.join("\n"));
 }
 
 #[test]
