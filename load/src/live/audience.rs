@@ -11,9 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::live::Error;
-use crate::live::heard::Counts;
-use crate::live::listener::Listener;
-use crate::live::numbers::Order;
+use crate::live::messages::{Counts, Listener, Order};
 use crate::live::socket::{Reads, Socket};
 use crate::live::wire::Wire;
 use crate::operation::User;

@@ -1,9 +1,24 @@
-//! Checks that the messages of a connection arrive once and in order. It does no I/O.
+//! The messages that connections receive: their order on one connection, and counters over all connections. It does no I/O.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// Maximum missing numbers of a connection that are remembered, to distinguish a late message from a repeated one.
 const MISSING_MAX: usize = 1_024;
+
+/// Receives the events of connections.
+pub(super) trait Listener {
+    /// A connection received its `nth` post.
+    fn on_post(&self, nth: usize, at: Instant);
+    /// A message was received, with this order on its connection.
+    fn count(&self, order: Order);
+    /// A message without a number was received.
+    fn count_unnumbered(&self);
+    /// A ping was received.
+    fn pinged(&self);
+    /// A connection was closed with this code.
+    fn leave(&self, code: u16);
+}
 
 /// The message numbers received on one connection. They increase by one.
 #[derive(Debug, Default)]
@@ -94,6 +109,40 @@ impl Tally {
 
     pub(super) fn total(&self) -> u64 {
         self.lost + self.doubled + self.out_of_order + self.unnumbered
+    }
+}
+
+/// The counters of all connections.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    /// Number of received posts, summed over all connections.
+    pub(super) messages: u64,
+    /// Lost, repeated and reordered messages.
+    pub(super) tally: Tally,
+    /// Number of answered pings.
+    pub(super) pings: u64,
+    /// Number of closed connections by close code.
+    pub(super) left: BTreeMap<u16, u64>,
+    /// Number of connections that could not be reopened.
+    pub(super) turned_away: u64,
+}
+
+impl Counts {
+    /// Counts a connection that was closed with this code.
+    pub(super) fn leave(&mut self, code: u16) {
+        *self.left.entry(code).or_default() += 1;
+    }
+
+    /// Returns the number of closed connections.
+    pub(super) fn closed(&self) -> u64 {
+        self.left.values().sum()
+    }
+
+    /// Returns descriptions of all errors, and their total number.
+    pub(super) fn troubles(&self) -> (Vec<String>, u64) {
+        let mut reported = self.tally.describe();
+        reported.extend(self.left.iter().map(|(code, count)| format!("{count} connections closed with {code}")));
+        (reported, self.tally.total() + self.closed())
     }
 }
 

@@ -18,13 +18,10 @@ mod api;
 mod audience;
 pub mod compare;
 mod frames;
-mod heard;
-
 mod latency;
-mod listener;
 mod machine;
 mod memory;
-mod numbers;
+mod messages;
 pub mod online;
 mod pace;
 mod settings;

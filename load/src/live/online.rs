@@ -14,10 +14,8 @@ use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use crate::live::Error;
-use crate::live::heard::Counts;
-use crate::live::listener::Listener;
 use crate::live::machine::{OTHER_FILES, raise_to};
-use crate::live::numbers::Order;
+use crate::live::messages::{Counts, Listener, Order};
 use crate::live::socket::{Reads, Socket};
 use crate::live::wire::Tidewire;
 use crate::operation::User;

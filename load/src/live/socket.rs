@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::live::Error;
 use crate::live::frames::{Frame, Frames, Kind, frame_of};
-use crate::live::listener::Listener;
+use crate::live::messages::Listener;
 use crate::live::wire::Wire;
 use crate::operation::User;
 use crate::target::tidewire::name;

@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use memchr::memmem;
 
-use crate::live::listener::Listener;
-use crate::live::numbers::{Numbers, Order};
+use crate::live::messages::{Listener, Numbers, Order};
 use crate::operation::User;
 use crate::target::tidewire::name;
 

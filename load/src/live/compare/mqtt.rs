@@ -4,7 +4,7 @@ use std::io;
 
 use super::posts::{Pieces, Posts, broken};
 use crate::live::frames::{Kind, frame_of};
-use crate::live::listener::Listener;
+use crate::live::messages::Listener;
 use crate::live::wire::Wire;
 use crate::operation::User;
 use crate::target::tidewire::name;

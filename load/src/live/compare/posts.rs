@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Instant;
 
-use crate::live::listener::Listener;
-use crate::live::numbers::{Numbers, Order};
+use crate::live::messages::{Listener, Numbers, Order};
 use crate::live::wire::number_after;
 use crate::operation::User;
 
