@@ -3,14 +3,14 @@
 #[path = "../../src/fuzzing/replay.rs"]
 mod replay;
 
-pub use crate::http::fuzzing::{access_file, bodies, frames, tokens};
+pub use crate::http::fuzzing::{access_file, bodies, commands, frames, tokens};
 
 /// One fuzz target. It panics if a check fails.
 pub type Target = fn(&[u8]);
 
 /// All fuzz targets of the server, by the names they have in `fuzz/`.
-pub const TARGETS: [(&str, Target); 4] =
-    [("bodies", bodies), ("frames", frames), ("tokens", tokens), ("access_file", access_file)];
+pub const TARGETS: [(&str, Target); 5] =
+    [("bodies", bodies), ("frames", frames), ("tokens", tokens), ("access_file", access_file), ("commands", commands)];
 
 #[cfg(test)]
 mod tests {

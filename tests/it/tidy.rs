@@ -276,11 +276,24 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     ("plain_text", &["problem", "upgrade"]),
+    ("resp", &["auth", "engine_cell", "operation", "problem", "sockets"]),
     (
         "serve",
-        &["auth", "engine_cell", "history", "middleware", "plain_text", "routes", "sockets", "state", "tls", "upgrade"],
+        &[
+            "auth",
+            "engine_cell",
+            "history",
+            "middleware",
+            "plain_text",
+            "resp",
+            "routes",
+            "sockets",
+            "state",
+            "tls",
+            "upgrade",
+        ],
     ),
-    ("fuzzing", &["auth", "handlers", "live", "problem", "request"]),
+    ("fuzzing", &["auth", "handlers", "live", "problem", "request", "resp"]),
 ];
 
 /// Which other modules each module of `folder` uses in its code, apart from its unit tests.

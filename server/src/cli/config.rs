@@ -143,7 +143,7 @@ fn find_wrong(settings: &Settings, findings: &mut Findings) {
     findings.check(settings.admission());
     findings.check(settings.access());
     findings.check(settings.backups());
-    findings.wrong.extend(auth::Access::refusal_to_listen(settings.listen(), settings.access.as_deref()));
+    findings.wrong.extend(settings.refusal_to_listen());
     let is_half = settings.tls_cert.is_some() != settings.tls_key.is_some();
     if is_half {
         findings.check(settings.certificate());

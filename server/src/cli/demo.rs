@@ -60,7 +60,7 @@ pub struct Demo {
 impl Demo {
     /// Serves the generated data until it is stopped.
     pub(crate) fn run(self) -> Outcome {
-        if let Some(refusal) = Access::refusal_to_listen(self.listen, self.access.as_deref()) {
+        if let Some(refusal) = Access::refusal_to_listen(("--listen", self.listen), self.access.as_deref()) {
             return Ok(terminal::refuse(&refusal));
         }
         raise_open_files();

@@ -23,7 +23,7 @@ use crate::cli::{Outcome, exit, memory, opening, recovering, terminal};
 use crate::http::admission::AdmissionLimits;
 use crate::http::auth::Access;
 use crate::http::engine_cell::EngineCell;
-use crate::http::serve;
+use crate::http::serve::{self, Listeners};
 use crate::http::sockets::open_files;
 use crate::http::state::{HttpState, ReloadLogLevel};
 use tidewire::config::EngineConfig;
@@ -123,7 +123,7 @@ impl Serve {
         raise_open_files();
         let (mut config, storage) = (settings.engine()?, settings.storage()?);
         memory::warning(&config).iter().for_each(|warning| warn!("{warning}"));
-        if let Some(refusal) = Access::refusal_to_listen(settings.listen(), settings.access.as_deref()) {
+        if let Some(refusal) = settings.refusal_to_listen() {
             return Ok(refuse(settings.log_format.unwrap_or_default(), &refusal));
         }
         let access = Arc::new(Access::open(settings.access()?)?);
@@ -142,7 +142,8 @@ impl Serve {
         let is_node = false;
         say_what_starts(&settings, (!is_node).then_some(&storage), &access);
         // Listen before anything is written: a server that cannot listen must not leave a directory behind.
-        let listener = serve::bind(settings.listen())?;
+        let http = serve::bind(settings.listen())?;
+        let listeners = Listeners { http, resp: settings.resp.map(serve::bind).transpose()? };
         // Lock the directory now, so that a directory in use is an immediate error. Recovery runs later, while the server answers that it
         // is not ready.
         #[cfg(feature = "cluster")]
@@ -185,7 +186,7 @@ impl Serve {
                 let _ = fail.send(reason);
             }
         });
-        System::new().block_on(serve::run_on(state, listener, None, failed))?;
+        System::new().block_on(serve::run_on(state, listeners, None, failed))?;
         #[cfg(feature = "otel")]
         spans.iter().for_each(crate::http::middleware::spans::Spans::shutdown);
         match reported.try_recv() {
@@ -236,9 +237,8 @@ fn state(settings: &Settings, access: Arc<Access>, limits: AdmissionLimits) -> R
     state.access = access;
     state.certificate = settings.certificate()?;
     let (file, has_certificate) = (settings.access.as_deref(), state.certificate.is_some());
-    if let Some(warning) = Access::warning_of_plaintext(settings.listen(), file, has_certificate) {
-        warn!("{warning}");
-    }
+    let warning = |(_, address)| Access::warning_of_plaintext(address, file, has_certificate);
+    settings.addresses().filter_map(warning).for_each(|warning| warn!("{warning}"));
     state.slow = settings.slow_log.map_or(state.slow, |span| span.0);
     state.compress_min_bytes = settings.compress_min_bytes.and_then(|bytes| NonZeroUsize::new(bytes.in_memory()));
     Ok(state)

@@ -26,7 +26,7 @@ use crate::bounded::read_text;
 use crate::http::auth::browser::Hosts;
 use crate::http::auth::cors::Origins;
 use crate::http::auth::rate::RequestsPerSecond;
-use crate::http::auth::{AccessOptions, TokenPostIds};
+use crate::http::auth::{Access, AccessOptions, TokenPostIds};
 use crate::http::proxies::Proxies;
 use crate::http::sockets::connection_slots::ConnectionLimits;
 use crate::http::tls::Certificate;
@@ -60,6 +60,11 @@ pub struct Settings {
     #[arg(long, help_heading = NETWORK, env = "TIDEWIRE_LISTEN", value_name = "ADDRESS:PORT", value_parser = listen_address)]
     #[serde(deserialize_with = "listen_address_in_toml")]
     pub listen: Option<SocketAddr>,
+
+    /// Address and port for clients of Redis; see docs/redis-protocol.md [default: none]
+    #[arg(long, help_heading = NETWORK, env = "TIDEWIRE_RESP", value_name = "ADDRESS:PORT", value_parser = listen_address)]
+    #[serde(deserialize_with = "listen_address_in_toml")]
+    pub resp: Option<SocketAddr>,
 
     /// PEM file with the certificate chain; enables TLS, and is reloaded when it changes
     #[arg(long, help_heading = NETWORK, env = "TIDEWIRE_TLS_CERT", value_name = "FILE")]
@@ -346,6 +351,7 @@ impl Settings {
     pub fn or(self, other: &Self) -> Self {
         Self {
             listen: self.listen.or(other.listen),
+            resp: self.resp.or(other.resp),
             inbox_posts: self.inbox_posts.or(other.inbox_posts),
             inbox_age: self.inbox_age.or(other.inbox_age),
             celebrity_followers: self.celebrity_followers.or(other.celebrity_followers),
@@ -406,6 +412,16 @@ impl Settings {
     /// Returns the address and port to serve on.
     pub fn listen(&self) -> SocketAddr {
         self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080)))
+    }
+
+    /// Returns an error text if a server must not listen on one of its addresses without keys.
+    pub(super) fn refusal_to_listen(&self) -> Option<String> {
+        self.addresses().find_map(|address| Access::refusal_to_listen(address, self.access.as_deref()))
+    }
+
+    /// Returns all addresses to listen on, each with its option.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+        [("--listen", self.listen())].into_iter().chain(self.resp.map(|resp| ("--resp", resp)))
     }
 
     /// Returns the TLS certificate, or `None` if TLS is off.

@@ -29,6 +29,7 @@ use tidewire::id::PostId;
 use tidewire::storage::frame::{pack, unpack};
 
 pub use crate::http::live::fuzzing::frames;
+pub use crate::http::resp::fuzzing::commands;
 
 /// Parses `data` as the body of every operation that has a body.
 ///

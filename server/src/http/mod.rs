@@ -34,6 +34,7 @@ mod process;
 pub mod proxies;
 mod request;
 pub mod request_metrics;
+mod resp;
 mod routes;
 pub mod serve;
 pub mod sockets;

@@ -12,14 +12,14 @@ use std::time::Duration;
 use actix_http::body::BoxBody;
 use actix_http::error::DispatchError;
 use actix_http::{HttpServiceBuilder, Protocol as Http, Request, Response};
-use actix_server::GracefulShutdownSignal;
+use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, fn_service, map_config};
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
-use actix_web::dev::{AppConfig, Server, ServerHandle};
+use actix_web::dev::{AppConfig, Server, ServerHandle, ServiceResponse};
 use actix_web::rt::net::TcpStream;
 use actix_web::{App, rt, web};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::sync::oneshot;
 use tokio::sync::watch::{self, Receiver};
 use tracing::{info, warn};
@@ -31,6 +31,7 @@ use crate::http::middleware::open_paths::OpenPaths;
 use crate::http::middleware::pace::Pace;
 use crate::http::middleware::stalled_socket::StalledSocketTimeout;
 use crate::http::plain_text;
+use crate::http::resp;
 use crate::http::routes::{feed_or_routed, routes};
 use crate::http::sockets::answering;
 use crate::http::sockets::connection_slots::Connections;
@@ -75,12 +76,29 @@ const RENEW_PERIOD: Duration = Duration::from_secs(1);
 /// Time after which an idle keep-alive connection is closed.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// Creates a server on a bound socket, over TLS if the state has a certificate. The server runs until its handle is stopped.
+/// The bound sockets of a server.
+#[derive(Debug)]
+pub struct Listeners {
+    /// The socket for HTTP.
+    pub http: TcpListener,
+    /// The socket for the Redis protocol, if the server speaks it.
+    pub resp: Option<TcpListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(http: TcpListener) -> Self {
+        Self { http, resp: None }
+    }
+}
+
+/// Creates a server on bound sockets, over TLS if the state has a certificate. The server runs until its handle is stopped.
 ///
 /// # Errors
-/// Fails if the server cannot listen on the socket.
-pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize) -> io::Result<Server> {
-    let (state, address) = (state.into(), listener.local_addr()?);
+/// Fails if the server cannot listen on a socket.
+pub fn server(state: impl Into<HttpState>, listeners: impl Into<Listeners>, workers: usize) -> io::Result<Server> {
+    let (state, Listeners { http: listener, resp }) = (state.into(), listeners.into());
+    let of_resp = resp.map(|listener| (listener, state.clone()));
+    let address = listener.local_addr()?;
     let (certificate, pace, connections) = (state.certificate.clone(), state.pace, Arc::clone(&state.connections));
     history::start(&state.history, &state.engine_cell, &state.requests, &connections);
     rt::spawn(sweep(Arc::downgrade(&connections), Arc::downgrade(&state.open_paths)));
@@ -108,6 +126,10 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
         .shutdown_timeout(DRAIN_SECONDS)
         .disable_signals();
     let stopping = server.graceful_shutdown_signal();
+    let server = match of_resp {
+        None => server,
+        Some((listener, state)) => listen_resp(server, listener, &state, app.clone(), stopping.clone())?,
+    };
     // The same setup as `HttpServer`, except that this server handles WebSocket upgrades itself.
     let of_app = app.clone();
     let plain = move || {
@@ -144,6 +166,74 @@ pub fn server(state: impl Into<HttpState>, listener: TcpListener, workers: usize
         })?,
     };
     Ok(server.run())
+}
+
+/// Lets the system end a connection whose client has vanished without a word: it may be idle for ever.
+fn notice_vanished(socket: &TcpStream) {
+    let alive = TcpKeepalive::new().with_time(KEEP_ALIVE);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let alive = alive.with_interval(Duration::from_secs(10)).with_retries(3);
+    // If the system does not support this option, the defaults of the system hold.
+    let _ = SockRef::from(socket).set_tcp_keepalive(&alive);
+}
+
+/// Adds the socket of the Redis protocol to a server.
+fn listen_resp<A, F, S>(
+    server: ServerBuilder,
+    listener: TcpListener,
+    state: &HttpState,
+    app: A,
+    stopping: GracefulShutdownSignal,
+) -> io::Result<ServerBuilder>
+where
+    A: Fn() -> F + Send + Clone + 'static,
+    F: IntoServiceFactory<S, Request>,
+    S: ServiceFactory<
+            Request,
+            Config = AppConfig,
+            Response = ServiceResponse,
+            Error = actix_web::Error,
+            InitError = (),
+            Service: 'static,
+        > + 'static,
+{
+    let (certificate, pace, connections) = (state.certificate.clone(), state.pace, Arc::clone(&state.connections));
+    let context = resp::RespContext {
+        access: Arc::clone(&state.access),
+        engine_cell: state.engine_cell.clone(),
+        stopping,
+        kept: Arc::default(),
+        kept_max: connections.limits().left_to_live(),
+    };
+    match certificate {
+        None => server.listen("resp", listener, move || {
+            let connections = Arc::clone(&connections);
+            fn_service(move |socket: TcpStream| {
+                let peer = bound_sending(&socket, pace);
+                notice_vanished(&socket);
+                ready(placed(socket, pace, &connections).map(|socket| {
+                    let connection = Arc::clone(socket.state());
+                    (socket, connection, peer)
+                }))
+            })
+            .and_then(resp::serve(app.clone(), context.clone()))
+        }),
+        Some(certificate) => server.listen("resps", listener, move || {
+            let connections = Arc::clone(&connections);
+            let mut tls = Acceptor::new(certificate.config());
+            tls.set_handshake_timeout(HEAD_TIMEOUT);
+            fn_service(move |socket: TcpStream| ready(placed(socket, pace, &connections).map_err(TlsError::Tls)))
+                .and_then(tls)
+                .map_err(TlsError::into_service_error)
+                .map(move |socket: TlsStream<StalledSocketTimeout>| {
+                    let peer = bound_sending(socket.get_ref().0.socket(), pace);
+                    notice_vanished(socket.get_ref().0.socket());
+                    let connection = Arc::clone(socket.get_ref().0.state());
+                    (socket, connection, peer)
+                })
+                .and_then(resp::serve(app.clone(), context.clone()).map_err(TlsError::Service))
+        }),
+    }
 }
 
 /// Reserves a slot for a connection and wraps its socket. Fails if the connection limit is reached.
@@ -224,7 +314,7 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     };
     bind().map_err(|cause| {
         let hint = match cause.kind() {
-            io::ErrorKind::AddrInUse => "; another program uses it, choose another with --listen",
+            io::ErrorKind::AddrInUse => "; another program uses it: choose another port",
             _ => "",
         };
         io::Error::new(cause.kind(), format!("cannot listen on {listen}: {cause}{hint}"))
@@ -238,11 +328,13 @@ pub fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
 /// Fails if the server fails.
 pub async fn run_on(
     state: HttpState,
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     at_most: Option<Duration>,
     failed: oneshot::Receiver<String>,
 ) -> io::Result<()> {
-    let listen = listener.local_addr()?;
+    let listeners = listeners.into();
+    let listen = listeners.http.local_addr()?;
+    let resp = listeners.resp.as_ref().map(TcpListener::local_addr).transpose()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let (engine_cell, certificate) = (state.engine_cell.clone(), state.certificate.clone());
     #[cfg(feature = "cluster")]
@@ -268,9 +360,13 @@ pub async fn run_on(
     rt::spawn(Arc::clone(&state.access).keep());
     #[cfg(unix)]
     reload_on_hangup(Arc::clone(&state.access), certificate.clone(), state.reload_log_level.clone())?;
-    let server = server(state, listener, workers)?;
+    let server = server(state, listeners, workers)?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     info!("serving on {scheme}://{listen}, the console on {scheme}://{listen}/console");
+    if let Some(resp) = resp {
+        let scheme = if certificate.is_some() { "rediss" } else { "redis" };
+        info!("serving the Redis protocol on {scheme}://{resp}");
+    }
     certificate.into_iter().for_each(|certificate| drop(rt::spawn(renew(certificate))));
     rt::spawn(tell_ready(engine_cell.clone()));
     let signals = signals()?;

@@ -51,6 +51,7 @@ mod recovery;
 mod replies;
 mod reposts_and_counts;
 mod requirements;
+mod resp;
 mod server;
 mod signals;
 mod slow_log;

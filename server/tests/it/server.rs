@@ -11,7 +11,7 @@ use testkit::world::patient;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
 use tidewire_server::http::auth::Access;
-use tidewire_server::http::serve;
+use tidewire_server::http::serve::{self, Listeners};
 use tidewire_server::http::state::HttpState;
 
 use crate::description;
@@ -33,6 +33,8 @@ pub struct Server {
 struct Node {
     engine: Engine,
     address: SocketAddr,
+    /// Where it speaks the Redis protocol.
+    resp: SocketAddr,
     handle: actix_web::dev::ServerHandle,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,16 +59,18 @@ impl Answer {
 
 impl Node {
     fn serve(state: HttpState, engine: Engine, listener: TcpListener) -> Self {
-        let address = listener.local_addr().unwrap();
+        let resp = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let (address, of_resp) = (listener.local_addr().unwrap(), resp.local_addr().unwrap());
+        let listeners = Listeners { http: listener, resp: Some(resp) };
         let (tell, told) = std::sync::mpsc::channel();
         let thread = thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let server = serve::server(state, listener, 2).unwrap();
+                let server = serve::server(state, listeners, 2).unwrap();
                 tell.send(server.handle()).unwrap();
                 server.await.unwrap();
             });
         });
-        Self { engine, address, handle: told.recv().unwrap(), thread: Some(thread) }
+        Self { engine, address, resp: of_resp, handle: told.recv().unwrap(), thread: Some(thread) }
     }
 }
 
@@ -133,6 +137,11 @@ impl Server {
     /// The address of any of its nodes.
     pub fn address(&self) -> SocketAddr {
         self.any_node().address
+    }
+
+    /// The address for clients of Redis of any of its nodes.
+    pub fn resp(&self) -> SocketAddr {
+        self.any_node().resp
     }
 
     fn any_node(&self) -> &Node {

@@ -98,6 +98,20 @@ fn an_address_without_a_host_is_loopback() {
 }
 
 #[test]
+fn no_address_is_public_without_keys() {
+    for (arguments, refused) in [
+        (&["--listen", "0.0.0.0:8080"][..], Some("--listen 0.0.0.0:8080 ")),
+        (&["--resp", "0.0.0.0:7379"], Some("--resp 0.0.0.0:7379 ")),
+        (&["--resp", "0.0.0.0:7379", "--access", "access.toml"], None),
+        (&["--resp", ":7379"], None),
+    ] {
+        let refusal = flags(arguments).unwrap().refusal_to_listen();
+        assert_eq!(refusal.is_some(), refused.is_some(), "{arguments:?}: {refusal:?}");
+        assert!(refusal.unwrap_or_default().starts_with(refused.unwrap_or_default()), "{arguments:?}");
+    }
+}
+
+#[test]
 fn invalid_values_are_refused_with_the_name_of_the_option() {
     let cases: [&[&str]; 35] = [
         &["--erasure-grace", "25h"],

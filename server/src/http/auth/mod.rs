@@ -242,12 +242,12 @@ impl Access {
         }
     }
 
-    /// Returns an error text if the server must not listen on this address without keys.
-    pub fn refusal_to_listen(listen: SocketAddr, file: Option<&Path>) -> Option<String> {
+    /// Returns an error text if the server must not listen on the address of this `option` without keys.
+    pub fn refusal_to_listen((option, listen): (&str, SocketAddr), file: Option<&Path>) -> Option<String> {
         let is_reachable = !listen.ip().to_canonical().is_loopback();
         (is_reachable && file.is_none()).then(|| {
             format!(
-                "--listen {listen} can be reached from elsewhere, and anybody there could read and write everything: \
+                "{option} {listen} can be reached from elsewhere, and anybody there could read and write everything: \
                  name a file with keys by --access FILE (`tidewire key NAME` makes one), or listen on 127.0.0.1"
             )
         })
@@ -406,6 +406,11 @@ impl Access {
     /// Returns the use of each key, or `None` if the server has no keys.
     pub(crate) fn key_figures(&self) -> Option<Vec<KeyFigures>> {
         self.keys().map(|keys| keys.figures())
+    }
+
+    /// Returns true if the server has no keys.
+    pub(in crate::http) fn is_open(&self) -> bool {
+        self.keys.is_none()
     }
 
     fn keys(&self) -> Option<Arc<Keys>> {

@@ -480,7 +480,7 @@ fn origins_are_those_that_browsers_send() {
 
 #[test]
 fn only_loopback_needs_no_keys() {
-    let refusal = |listen: &str, file| Access::refusal_to_listen(listen.parse().unwrap(), file);
+    let refusal = |listen: &str, file| Access::refusal_to_listen(("--listen", listen.parse().unwrap()), file);
     for listen in ["127.0.0.1:8080", "[::1]:8080", "127.9.9.9:1", "[::ffff:127.0.0.1]:80"] {
         assert_eq!(refusal(listen, None), None, "{listen}");
     }

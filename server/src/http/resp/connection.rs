@@ -1,0 +1,502 @@
+//! One connection: executes its commands in order, and sends the replies of a pipeline together.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
+
+use actix_http::{BoxedPayloadStream, Payload, Request as HttpRequest};
+use actix_server::GracefulShutdownSignal;
+use actix_service::{IntoServiceFactory, Service, ServiceFactory, fn_factory, fn_service};
+use actix_web::body::{BodySize, MessageBody, to_bytes_limited};
+use actix_web::dev::{AppConfig, ServiceResponse};
+use actix_web::http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+};
+use actix_web::http::{StatusCode, Uri, Version};
+use actix_web::rt::time::timeout;
+use actix_web::web::{Buf as _, Bytes, BytesMut};
+use actix_web::{Error, ResponseError as _};
+use futures_util::future::{Either, FutureExt as _, select};
+use futures_util::stream;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tracing::warn;
+
+use crate::http::auth::{Access, Caller};
+use crate::http::engine_cell::EngineCell;
+use crate::http::operation::{Needs, Right};
+use crate::http::problem::Problem;
+use crate::http::resp::commands::{FeedCommand, Request};
+use crate::http::resp::protocol::{Limits, Parser, ProtocolError};
+use crate::http::resp::replies::Replies;
+use crate::http::resp::session::{Effect, Hello, Session};
+use crate::http::sockets::connection_slots::connection_state::{ConnectionState, UnderWay};
+use tidewire::limits::{FEEDS_ANSWER_BYTES, UNREAD_BYTES_MAX};
+use tidewire::throttle::Throttle;
+
+/// Bytes of replies that are sent before further commands of a pipeline are executed.
+const REPLIES_BYTES: usize = 64 * 1024;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Maximum bytes of JSON that is replied as values of the protocol, which take several times its memory.
+const ARRAY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Maximum bytes of a response of another node, whose length is not known before.
+const COLLECTED_BYTES_MAX: usize = 2 * FEEDS_ANSWER_BYTES;
+
+/// Maximum time from the first byte of a command to its last.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Maximum time for a client to receive the last replies of a connection that the server closes.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The record of the log that a response of a cluster contains, and the header that makes a later read wait for it.
+const SEQUENCE: HeaderName = HeaderName::from_static("tidewire-sequence");
+const AFTER: HeaderName = HeaderName::from_static("tidewire-after");
+
+/// Logs clients that speak HTTP, at most one line in a while.
+static HTTP_LOGGED: Throttle = Throttle::new();
+
+/// The number of the next connection.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The input of the connection that reads: idle connections hold no memory for it.
+    static INPUT: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+}
+
+/// The parts of the server that connections need in addition to the application.
+#[derive(Clone)]
+pub(in crate::http) struct RespContext {
+    pub(in crate::http) access: Arc<Access>,
+    pub(in crate::http) engine_cell: EngineCell,
+    pub(in crate::http) stopping: GracefulShutdownSignal,
+    /// The number of connections that are kept while they are idle, and its maximum.
+    pub(in crate::http) kept: Arc<AtomicUsize>,
+    pub(in crate::http) kept_max: usize,
+}
+
+/// A socket with the state of its connection and the address of its client.
+pub(in crate::http) type Accepted<T> = (T, Arc<ConnectionState>, Option<SocketAddr>);
+
+/// Creates the service of connections. Each worker answers their commands with an application of its own.
+pub(in crate::http) fn serve<T, A, F, S, B>(
+    app: A,
+    context: RespContext,
+) -> impl ServiceFactory<Accepted<T>, Config = (), Response = (), Error = io::Error, InitError = ()>
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+    A: Fn() -> F + 'static,
+    F: IntoServiceFactory<S, HttpRequest>,
+    S: ServiceFactory<
+            HttpRequest,
+            Config = AppConfig,
+            Response = ServiceResponse<B>,
+            Error = Error,
+            InitError = (),
+            Service: 'static,
+        > + 'static,
+    B: MessageBody + 'static,
+{
+    fn_factory(move || {
+        let (app, context) = (app().into_factory().new_service(AppConfig::default()), context.clone());
+        async move {
+            let app = Rc::new(app.await?);
+            Ok(fn_service(move |(socket, connection, peer): Accepted<T>| {
+                let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+                let connection = RespConnection {
+                    app: Rc::clone(&app),
+                    context: context.clone(),
+                    peer,
+                    session: Session::new(number),
+                    replies: Replies::default(),
+                    connection,
+                    idle_guard: None,
+                    sequence: None,
+                };
+                connection.run(socket)
+            }))
+        }
+    })
+}
+
+/// A connection and its state.
+struct RespConnection<S> {
+    app: Rc<S>,
+    context: RespContext,
+    peer: Option<SocketAddr>,
+    session: Session,
+    replies: Replies,
+    connection: Arc<ConnectionState>,
+    /// Protects the connection of an authenticated client from being closed as idle: clients keep connections in pools.
+    idle_guard: Option<IdleGuard>,
+    /// The last record of a cluster's log that a response contained: later reads see it.
+    sequence: Option<HeaderValue>,
+}
+
+/// Counts a connection that is kept while it is idle.
+struct IdleGuard {
+    kept: Arc<AtomicUsize>,
+    _under_way: UnderWay,
+}
+
+impl Drop for IdleGuard {
+    fn drop(&mut self) {
+        self.kept.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The result of reading a command.
+enum Next {
+    /// The reply is written.
+    Replied,
+    /// The client sent a key, by `AUTH` or with `HELLO`.
+    Authenticates(String, Option<Hello>),
+    /// The application answers.
+    Request(Request),
+    /// The connection ends.
+    Ends,
+}
+
+impl<S, B> RespConnection<S>
+where
+    S: Service<HttpRequest, Response = ServiceResponse<B>, Error = Error>,
+    B: MessageBody,
+{
+    /// Executes commands until the client or the server ends the connection.
+    async fn run<T: AsyncRead + AsyncWrite + Unpin>(mut self, mut socket: T) -> io::Result<()> {
+        let stopping = self.context.stopping.clone();
+        let mut stopping = pin!(stopping.notified());
+        let (mut input, mut parser, mut incomplete_since) = (BytesMut::new(), Parser::default(), None);
+        loop {
+            let stays_open = self.execute_all(&mut input, &mut parser, &mut socket).await?;
+            self.send(&mut socket).await?;
+            if !stays_open {
+                return close(&mut socket).await;
+            }
+            incomplete_since = (!input.is_empty()).then(|| incomplete_since.unwrap_or_else(Instant::now));
+            let time_max =
+                incomplete_since.map_or(Duration::MAX, |since| COMMAND_TIME_MAX.saturating_sub(since.elapsed()));
+            let bytes = {
+                let reading = pin!(timeout(time_max, read(&mut socket, &mut input)));
+                match select(&mut stopping, reading).await {
+                    Either::Right((Ok(read), _)) => read?,
+                    // The server stops, or the rest of a command does not come.
+                    Either::Right((Err(_), _)) | Either::Left(_) => 0,
+                }
+            };
+            if bytes == 0 {
+                return close(&mut socket).await;
+            }
+        }
+    }
+
+    /// Executes all complete commands of the input. Returns false if the connection ends.
+    async fn execute_all<T: AsyncWrite + Unpin>(
+        &mut self,
+        input: &mut BytesMut,
+        parser: &mut Parser,
+        socket: &mut T,
+    ) -> io::Result<bool> {
+        loop {
+            let is_trusted = self.session.key.is_some() || self.context.access.is_open();
+            let limits = if is_trusted { Limits::FULL } else { Limits::UNAUTHENTICATED };
+            let length = match parser.parse(input, limits) {
+                Ok(Some(length)) => length,
+                Ok(None) => {
+                    if input.is_empty() {
+                        // The memory of a large command is released.
+                        *input = BytesMut::new();
+                    }
+                    return Ok(true);
+                }
+                Err(ProtocolError::Http) => {
+                    if let Some(left_out) = HTTP_LOGGED.due() {
+                        let peer = self.peer.map_or_else(String::new, |peer| peer.to_string());
+                        warn!(
+                            more_since_last = left_out,
+                            peer, "closed a connection that speaks HTTP to the port of the Redis protocol"
+                        );
+                    }
+                    return Ok(false);
+                }
+                Err(cause) => {
+                    self.replies.error("ERR", format_args!("Protocol error: {cause}"));
+                    return Ok(false);
+                }
+            };
+            if is_trusted {
+                self.keep_idle();
+            }
+            let next = self.next(&mut parser.words(input));
+            input.advance(length);
+            match next {
+                Next::Replied => {}
+                Next::Authenticates(key, hello) => self.authenticate(key, hello).await,
+                Next::Request(request) => self.answer(request, socket).await?,
+                Next::Ends => return Ok(false),
+            }
+            if self.replies.bytes.len() >= REPLIES_BYTES {
+                self.send(socket).await?;
+            }
+        }
+    }
+
+    async fn send<T: AsyncWrite + Unpin>(&mut self, socket: &mut T) -> io::Result<()> {
+        if self.replies.bytes.is_empty() {
+            return Ok(());
+        }
+        socket.write_all(&self.replies.bytes).await?;
+        self.replies.bytes = Vec::new();
+        socket.flush().await
+    }
+
+    /// Replies to a command at once, or returns what it asks for.
+    fn next(&mut self, words: &mut dyn Iterator<Item = &[u8]>) -> Next {
+        // An empty command has no reply.
+        let Some(name) = words.next() else { return Next::Replied };
+        if let Some(command) = FeedCommand::find(name) {
+            return match command.request(words) {
+                Ok(request) => Next::Request(request),
+                Err(cause) => {
+                    self.replies.error("ERR", format_args!("{cause}; syntax: {} {}", command.name, command.syntax));
+                    Next::Replied
+                }
+            };
+        }
+        let name = String::from_utf8_lossy(name).to_ascii_uppercase();
+        let words: Vec<&[u8]> = words.collect();
+        // The text of these may be any bytes.
+        if let ("PING" | "ECHO", [text]) = (&*name, &words[..]) {
+            self.replies.bulk(text);
+            return Next::Replied;
+        }
+        let words: Vec<_> = words.into_iter().map(String::from_utf8_lossy).collect();
+        let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        let is_ready = self.context.engine_cell.engine().is_some();
+        match self.session.answer(&name, &words, is_ready, &mut self.replies) {
+            Effect::Replied => {}
+            Effect::Ends => return Next::Ends,
+            Effect::Reset => self.forget_key(),
+            Effect::Authenticates(key, hello) => return Next::Authenticates(key, hello),
+            Effect::Other => self.replies.error("ERR", format_args!("unknown command '{name}'")),
+        }
+        Next::Replied
+    }
+
+    async fn authenticate(&mut self, key: String, hello: Option<Hello>) {
+        let Some(engine) = self.context.engine_cell.engine() else {
+            return self.replies.error("LOADING", "the server is recovering its data");
+        };
+        match self.context.access.identify(&key, Needs::Server(Right::Read), "", self.peer, engine) {
+            // A server without keys accepts any.
+            Ok(Caller::Anybody) => {}
+            Ok(_) => self.session.key = Some(key),
+            Err(denial) => {
+                let response = Problem::from(denial).error_response();
+                let head = Head::of(response.status(), response.headers());
+                let body = collected(response.into_body()).await.unwrap_or_default();
+                return self.refuse(&head, &body, "WRONGPASS");
+            }
+        }
+        self.keep_idle();
+        match hello {
+            Some(hello) => self.session.greet(hello, &mut self.replies),
+            None => self.replies.status("OK"),
+        }
+    }
+
+    /// Keeps the connection while it is idle, unless many are kept already: then it may be closed for another one, as one of HTTP.
+    fn keep_idle(&mut self) {
+        if self.idle_guard.is_some() {
+            return;
+        }
+        self.connection.mark_authenticated();
+        let kept = &self.context.kept;
+        if kept.fetch_add(1, Ordering::Relaxed) >= self.context.kept_max {
+            kept.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let guard =
+            self.connection.begin().map(|under_way| IdleGuard { kept: Arc::clone(kept), _under_way: under_way });
+        if guard.is_none() {
+            kept.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.idle_guard = guard;
+    }
+
+    fn forget_key(&mut self) {
+        self.session.key = None;
+        self.idle_guard = None;
+    }
+
+    /// Answers a request as the application does.
+    ///
+    /// # Errors
+    /// Fails if the client cannot receive the reply, or only a part of it can be read.
+    async fn answer<T: AsyncWrite + Unpin>(&mut self, request: Request, socket: &mut T) -> io::Result<()> {
+        // The connection was closed for another one: the client sends the command again.
+        let Some(_under_way) = self.connection.begin() else { return Err(io::ErrorKind::ConnectionAborted.into()) };
+        let as_array = request.as_array;
+        let request = match self.http_request(request) {
+            Ok(request) => request,
+            Err(cause) => {
+                self.replies.error("ERR", cause);
+                return Ok(());
+            }
+        };
+        let response = match AssertUnwindSafe(self.app.call(request)).catch_unwind().await {
+            Ok(Ok(response)) => response,
+            Ok(Err(cause)) => {
+                let response = cause.error_response();
+                let head = Head::of(response.status(), response.headers());
+                let body = collected(response.into_body()).await.unwrap_or_default();
+                self.refuse(&head, &body, "NOAUTH");
+                return Ok(());
+            }
+            Err(_) => {
+                self.replies.error("INTERNAL", "the command failed; the log of the server has the cause");
+                return Ok(());
+            }
+        };
+        let head = Head::of(response.status(), response.headers());
+        self.sequence = response.headers().get(SEQUENCE).cloned().or(self.sequence.take());
+        let body = response.into_body();
+        if !head.status.is_success() {
+            let body = collected(body).await.unwrap_or_default();
+            self.refuse(&head, &body, "NOAUTH");
+            return Ok(());
+        }
+        match body.size() {
+            BodySize::None | BodySize::Sized(0) => self.replies.status("OK"),
+            BodySize::Sized(bytes) if !as_array => return self.pass_on(body, bytes, socket).await,
+            _ => match collected(body).await {
+                None => self.replies.error("ERR", "the response of another node is incomplete or too large"),
+                Some(body) if !as_array => self.replies.bulk(&body),
+                Some(body) if body.len() > ARRAY_BYTES_MAX => {
+                    self.replies
+                        .error("ERR", format_args!("a reply of {} bytes is too large for AS ARRAY", body.len()));
+                }
+                Some(body) => match serde_json::from_slice::<Value>(&body) {
+                    Ok(value) => self.replies.json(&value),
+                    Err(cause) => self.replies.error("ERR", format_args!("cannot reply with AS ARRAY: {cause}")),
+                },
+            },
+        }
+        Ok(())
+    }
+
+    /// Passes a response of known length on. A large one is reserved until the client has received it.
+    async fn pass_on<T: AsyncWrite + Unpin>(&mut self, body: B, bytes: u64, socket: &mut T) -> io::Result<()> {
+        self.replies.bulk_head(bytes);
+        let mut body = pin!(body);
+        while let Some(piece) = poll_fn(|task| body.as_mut().poll_next(task)).await {
+            // The client waits for the rest, which does not come.
+            let piece = piece.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+            self.replies.bytes.extend_from_slice(&piece);
+            if self.replies.bytes.len() >= REPLIES_BYTES {
+                self.send(socket).await?;
+            }
+        }
+        self.replies.bytes.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Replies with a problem. `unauthenticated` is the code of Redis if the problem is the key.
+    fn refuse(&mut self, head: &Head, body: &[u8], unauthenticated: &str) {
+        #[derive(Deserialize)]
+        struct Refused {
+            code: String,
+            detail: String,
+        }
+
+        if head.status == StatusCode::UNAUTHORIZED {
+            self.idle_guard = None;
+            return self.replies.error(unauthenticated, "send a valid server key by AUTH");
+        }
+        let Ok(Refused { code, detail }) = serde_json::from_slice(body) else {
+            return self.replies.error("ERR", head.status);
+        };
+        match &head.retry_after {
+            Some(seconds) => self.replies.error(&code, format_args!("{detail} (retry after {seconds} s)")),
+            None => self.replies.error(&code, detail),
+        }
+    }
+
+    /// Returns a request as it would come over HTTP.
+    fn http_request(&self, request: Request) -> Result<HttpRequest, String> {
+        let Request { method, target, body, .. } = request;
+        let (mut http, length) = (HttpRequest::new(), body.len());
+        if length > 0 {
+            let body = Bytes::from(body);
+            let payload: BoxedPayloadStream = Box::pin(stream::once(std::future::ready(Ok(body))));
+            http = HttpRequest::with_payload(Payload::Stream { payload });
+        }
+        let head = http.head_mut();
+        (head.method, head.version, head.peer_addr) = (method, Version::HTTP_11, self.peer);
+        head.uri = Uri::try_from(target).map_err(|cause| cause.to_string())?;
+        head.headers.insert(HOST, HeaderValue::from_static("localhost"));
+        if length > 0 {
+            head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            head.headers.insert(CONTENT_LENGTH, length.into());
+        }
+        if let Some(key) = &self.session.key {
+            let key = HeaderValue::try_from(format!("Bearer {key}")).map_err(|cause| cause.to_string())?;
+            head.headers.insert(AUTHORIZATION, key);
+        }
+        if let Some(sequence) = &self.sequence {
+            head.headers.insert(AFTER, sequence.clone());
+        }
+        Ok(http)
+    }
+}
+
+/// The parts of a response that a refusal shows.
+struct Head {
+    status: StatusCode,
+    retry_after: Option<String>,
+}
+
+impl Head {
+    fn of(status: StatusCode, headers: &HeaderMap) -> Self {
+        let retry_after = headers.get(RETRY_AFTER).and_then(|seconds| Some(seconds.to_str().ok()?.to_owned()));
+        Self { status, retry_after }
+    }
+}
+
+/// Returns a whole body, or `None` if it is incomplete or too large.
+async fn collected(body: impl MessageBody) -> Option<Bytes> {
+    to_bytes_limited(body, COLLECTED_BYTES_MAX).await.ok()?.ok()
+}
+
+/// Reads from a socket. Returns the number of bytes that were added to the input.
+async fn read<T: AsyncRead + Unpin>(socket: &mut T, input: &mut BytesMut) -> io::Result<usize> {
+    poll_fn(|task| {
+        INPUT.with_borrow_mut(|buffer| {
+            let mut read = ReadBuf::new(buffer);
+            ready!(Pin::new(&mut *socket).poll_read(task, &mut read))?;
+            input.extend_from_slice(read.filled());
+            Poll::Ready(Ok(read.filled().len()))
+        })
+    })
+    .await
+}
+
+/// Closes a connection. Reads what the client still sends: otherwise the system may discard replies on their way.
+async fn close<T: AsyncRead + AsyncWrite + Unpin>(socket: &mut T) -> io::Result<()> {
+    socket.shutdown().await?;
+    let mut rest = socket.take(UNREAD_BYTES_MAX as u64);
+    let _ = timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! The Redis protocol: a second form of the operations of HTTP, for the clients that Redis has in every language.
+//!
+//! Responsible for:
+//! - parsing commands and writing replies, in RESP2 and RESP3 ([`protocol`], [`replies`]);
+//! - the request of each feed command ([`commands`]), which the application of the worker answers like a request that came over HTTP. So
+//!   permissions, limits, rates, metrics, problems and the nodes of a cluster are the same;
+//! - one connection: its commands in order, its credential and its protocol ([`connection`]);
+//! - the handshake and introspection commands ([`session`]).
+
+mod commands;
+mod connection;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(in crate::http) mod fuzzing;
+mod protocol;
+mod replies;
+mod session;
+
+pub(in crate::http) use crate::http::resp::connection::{RespContext, serve};
