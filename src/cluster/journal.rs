@@ -258,7 +258,7 @@ impl ClusterJournal {
         let expected = self.membership.next_nth();
         let counted = match content {
             ReceivedContent::Decoded(content) => self.membership.read(sequence, &header, content)?,
-            // The oldest event that this process waits for. It has the event, so the content is not decoded.
+            // This process waits for its oldest event, which it has, so the content is not decoded.
             ReceivedContent::OwnEvent(_) if self.unread > 0 => match self.membership.read_event(&header) {
                 true => RecordOutcome::OwnEvent,
                 false => RecordOutcome::Nothing,
@@ -266,6 +266,10 @@ impl ClusterJournal {
             ReceivedContent::OwnEvent(content) => self.membership.read(sequence, &header, decode_content(&content))?,
         };
         let is_mine = header.by == self.me;
+        let counted = match counted {
+            RecordOutcome::Event(_) if is_mine && self.unread > 0 => RecordOutcome::OwnEvent,
+            counted => counted,
+        };
         if matches!(counted, RecordOutcome::Event(_) | RecordOutcome::OwnEvent) {
             self.view.begin(sequence);
         }
@@ -418,7 +422,12 @@ impl SharedJournal<ReceivedRecord> for ClusterJournal {
         self.read_record(record).unwrap_or_else(|cause| self.fail(format!("record {sequence}: {cause}")))
     }
 
-    fn note_read(&mut self, message: Result<(), LogError>) -> Option<LogOutcome> {
+    fn needs_fanout(&self, record: &ReceivedRecord) -> bool {
+        let content = record.decoded.as_ref().map(|(_, content)| content);
+        matches!(content, Ok(ReceivedContent::Decoded(Ok(Content::Event(Event::Published { .. })))))
+    }
+
+    fn end_message(&mut self, message: Result<(), LogError>) -> Option<LogOutcome> {
         if self.failed {
             return None;
         }

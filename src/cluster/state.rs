@@ -119,8 +119,9 @@ impl ClusterState {
         has_changed |= self.has_company.swap(has_company, Ordering::Relaxed) != has_company;
         self.settled.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
         // Last, so that a thread that sees this sequence also sees the members of that time.
-        self.applied.store(applied.0, Ordering::Release);
-        self.applied_changes.send_replace(());
+        if self.applied.swap(applied.0, Ordering::AcqRel) != applied.0 {
+            self.applied_changes.send_replace(());
+        }
         if has_changed {
             self.role_changes.send_replace(());
         }

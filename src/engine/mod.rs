@@ -167,6 +167,18 @@ impl Engine {
         Ok(Some(page))
     }
 
+    /// Returns the same page as [`Engine::feed`], for which [`Engine::feed_if_awake`] has returned none.
+    ///
+    /// # Errors
+    /// Fails for the same reasons as [`Engine::feed`].
+    pub async fn feed_waking(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Error> {
+        let (shared, began) = (&self.inner.shared, Instant::now());
+        let Some(source) = shared.world.sources.get(reader) else { return Ok(self.empty_page(request)) };
+        let page = self.page_by_actor(&source, request).await?;
+        shared.counters.page_latency.record(began.elapsed());
+        Ok(page)
+    }
+
     /// Builds a page on this thread. If the reader's actor has to build it, returns the reader.
     async fn direct_page(&self, reader: &SourceId, request: PageRequest) -> Result<FeedPage, Arc<Source>> {
         let world = &self.inner.shared.world;

@@ -82,11 +82,11 @@ impl Body {
     /// Like [`Self::new`], for a text that a parser has found to be JSON.
     ///
     /// # Errors
-    /// Returns the violated limit, or the first part that some parsers refuse.
+    /// Returns the violated limit, or the first part that some parsers refuse, a duplicate name last.
     pub fn of_json(json: &RawValue) -> Result<Self, BodyError> {
         let json = json.get();
         check_length(json)?;
-        match Flaws::of(json).next() {
+        match Flaws::of(json).min_by_key(Flaw::rank) {
             None => Ok(Self(json.into())),
             Some(Flaw::Depth) => Err(BodyError::TooDeep),
             Some(Flaw::Number(range)) => Err(BodyError::Number { at: range.start }),
@@ -261,6 +261,14 @@ mod tests {
         }
         let halves = r#"{"\ud800":1,"\ud801":2}"#;
         assert_eq!(portable(halves), r#"{"\ufffd":2}"#);
+    }
+
+    #[test]
+    fn of_several_flaws_depth_comes_first_and_duplicate_names_last() {
+        let deep = "[".repeat(POST_BODY_DEPTH_MAX + 1) + &"]".repeat(POST_BODY_DEPTH_MAX + 1);
+        let all = format!(r#"[{{"a":1,"a":2}},1e400,{deep}]"#);
+        assert!(matches!(Body::new(&all), Err(BodyError::TooDeep)));
+        assert!(matches!(Body::new(r#"[{"a":1,"a":2},1e400,"\ud800"]"#), Err(BodyError::Number { at: 15 })));
     }
 
     #[test]

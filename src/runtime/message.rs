@@ -178,6 +178,8 @@ impl Command {
         match self {
             Self::Publish { draft, .. } => size_of::<Draft>() + draft.body.as_str().len(),
             Self::Edit { body, .. } => body.as_ref().map_or(0, |body| body.as_str().len()),
+            // Callers may always remove an edge, as they may delete a post.
+            Self::ChangeEdges { follows, unfollows, .. } if follows.is_empty() && unfollows.len() == 1 => 0,
             Self::ChangeEdges { follows, unfollows, .. } => {
                 let ids = |edge: &OldEdge| edge.follower.as_str().len() + edge.source.as_str().len();
                 let unfollow = |edge| size_of::<OldEdge>() + ids(edge);

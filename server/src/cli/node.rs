@@ -178,8 +178,12 @@ fn open_archive(old_posts: &OldPosts) -> Result<Option<Arc<dyn RemoteArchive>>, 
 /// Ends live connections of readers that move to other nodes, until the log cannot be followed any longer.
 async fn follow(engine: &Engine, view: &ClusterState) {
     let mut changes = view.role_changes();
-    while !view.has_failed() {
+    loop {
+        // Before the state is read: a change after this ends the wait.
         changes.mark_unchanged();
+        if view.has_failed() {
+            return;
+        }
         engine.end_live_elsewhere(view);
         // Search again later: a connection may have been accepted before a change, and have a reader only now.
         let mut wait = LIVE_LOOK_PERIOD;

@@ -56,7 +56,6 @@ const AUTHOR_WRITE: Kind = (Needs::Author(Right::Write), WorkKind::Write, Handle
 const SERVER_READ: Kind = (Needs::Server(Right::Read), WorkKind::Operation, HandledBy::AnyNode);
 const NODE_READ: Kind = (Needs::Server(Right::Read), WorkKind::Operation, HandledBy::NamedNode);
 const SERVER_WRITE: Kind = (Needs::Server(Right::Write), WorkKind::Operation, HandledBy::AnyNode);
-const SERVER_READ_OF_USER: Kind = (Needs::Server(Right::Read), WorkKind::Operation, HandledBy::Owner);
 const SERVER_WORK_ON_FEED: Kind = (Needs::Server(Right::Write), WorkKind::Operation, HandledBy::Owner);
 const SERVER_COMMAND: Kind = (Needs::Server(Right::Write), WorkKind::Write, HandledBy::Sequencer);
 const BULK_WRITE: Kind = (Needs::Server(Right::Write), WorkKind::BulkWrite, HandledBy::Sequencer);
@@ -90,7 +89,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     operation("list_users", GET, "/v1/users", SERVER_READ, || web::to(all_users::list)),
     operation("read_user", GET, "/v1/users/{user}", OWN_READ, || web::to(follows::info)),
     operation("erase_user", DELETE, "/v1/users/{user}", SERVER_COMMAND, || web::to(erase::erase)),
-    operation("read_user_data", GET, "/v1/users/{user}/data", SERVER_READ_OF_USER, || web::to(user_data::read)),
+    operation("read_user_data", GET, "/v1/users/{user}/data", SERVER_READ, || web::to(user_data::read)),
     operation("list_following", GET, "/v1/users/{user}/following", OWN_READ, || web::to(follows::following)),
     operation("list_followers", GET, "/v1/users/{user}/followers", OWN_READ, || web::to(follows::followers)),
     operation("follow", PUT, "/v1/users/{user}/following/{source}", OWN_WRITE, || web::to(follows::follow)),

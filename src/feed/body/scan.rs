@@ -11,7 +11,7 @@ use crate::limits::{POST_BODY_DEPTH_MAX, POST_NUMBER_BYTES_MAX};
 /// A part of grammatically valid JSON that some parsers refuse. Positions are bytes of the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Flaw<'a> {
-    /// The first array or object that is nested more deeply than the limit.
+    /// An array or object that is nested more deeply than the limit.
     Depth,
     /// A number that is too large or too long.
     Number(Range<usize>),
@@ -27,6 +27,17 @@ pub(super) enum Flaw<'a> {
         /// The earlier member, up to the next one.
         superseded: Range<usize>,
     },
+}
+
+impl Flaw<'_> {
+    /// Returns the order in which the flaws of one text are reported.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            Self::Depth => 0,
+            Self::Number(_) | Self::Surrogate(_) => 1,
+            Self::Name { .. } => 2,
+        }
+    }
 }
 
 /// An iterator over the flaws of a JSON text. It returns duplicate names at the end of their object.

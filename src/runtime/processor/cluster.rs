@@ -30,19 +30,19 @@ const TEND_PERIOD: Duration = Duration::from_millis(50);
 const FANOUT_RETRY: Duration = Duration::from_millis(1);
 
 /// The records of a shared log that were received together and not read yet.
-pub(super) struct Unread<R> {
+pub(super) struct Unapplied<R> {
     records: VecDeque<R>,
     /// The end of the message: its error, if it has one.
     end: Option<Result<(), LogError>>,
 }
 
-impl<R> Default for Unread<R> {
+impl<R> Default for Unapplied<R> {
     fn default() -> Self {
         Self { records: VecDeque::new(), end: None }
     }
 }
 
-impl<R> Unread<R> {
+impl<R> Unapplied<R> {
     fn is_empty(&self) -> bool {
         self.end.is_none()
     }
@@ -56,8 +56,8 @@ impl<J: Journal> CommandProcessor<J> {
     /// Waits for a command or for records of the log. Returns None after applying records, or after `TEND_PERIOD`.
     pub(super) fn next_in_cluster(&mut self) -> Result<Option<Command>, RecvTimeoutError> {
         self.tend();
-        self.apply_unread();
-        if !self.unread.is_empty() {
+        self.apply_received();
+        if !self.unapplied.is_empty() {
             return match self.commands.recv_timeout(FANOUT_RETRY) {
                 Err(RecvTimeoutError::Timeout) => Ok(None),
                 received => received.map(Some),
@@ -80,7 +80,7 @@ impl<J: Journal> CommandProcessor<J> {
         self.commit();
         while !self.group.is_empty() {
             let Some(incoming) = self.journal.shared().map(|shared| shared.incoming().clone()) else { return true };
-            if self.unread.is_empty() {
+            if self.unapplied.is_empty() {
                 match incoming.recv_timeout(TEND_PERIOD) {
                     Ok(records) => self.read_back(records),
                     Err(RecvTimeoutError::Timeout) => {}
@@ -88,7 +88,7 @@ impl<J: Journal> CommandProcessor<J> {
                 }
             } else {
                 thread::park_timeout(FANOUT_RETRY);
-                self.apply_unread();
+                self.apply_received();
             }
             self.tend();
             if !self.may_judge() {
@@ -168,26 +168,29 @@ impl<J: Journal> CommandProcessor<J> {
     }
 
     fn read_back(&mut self, received: Result<Vec<J::Received>, LogError>) {
-        self.unread.add(received);
-        self.apply_unread();
+        self.unapplied.add(received);
+        self.apply_received();
     }
 
-    /// Reads and applies the received records, as far as fan-out has capacity for their posts: the node that accepted them has checked
-    /// only its own queue.
-    fn apply_unread(&mut self) {
-        if self.unread.is_empty() {
+    /// Reads and applies the received records. Stops at a post for which fan-out has no capacity: the node that accepted it
+    /// has checked only its own queue.
+    fn apply_received(&mut self) {
+        if self.unapplied.is_empty() {
             return;
         }
-        while self.fanout.has_capacity_for(1)
-            && let Some(record) = self.unread.records.pop_front()
-        {
-            let outcome = self.journal.shared().and_then(|shared| shared.read(record));
+        while let Some(record) = self.unapplied.records.pop_front() {
+            let Some(shared) = self.journal.shared() else { return };
+            if shared.needs_fanout(&record) && !self.fanout.has_capacity_for(1) {
+                self.unapplied.records.push_front(record);
+                break;
+            }
+            let outcome = shared.read(record);
             outcome.into_iter().for_each(|outcome| self.apply_outcome(outcome));
         }
-        if self.unread.records.is_empty()
-            && let Some(end) = self.unread.end.take()
+        if self.unapplied.records.is_empty()
+            && let Some(end) = self.unapplied.end.take()
         {
-            let outcome = self.journal.shared().and_then(|shared| shared.note_read(end));
+            let outcome = self.journal.shared().and_then(|shared| shared.end_message(end));
             outcome.into_iter().for_each(|outcome| self.apply_outcome(outcome));
         }
         if let Some(archive) = self.machine.world().replicated_archive() {

@@ -49,7 +49,7 @@ use crate::runtime::shared::Shared;
 use crate::state::resolved::Resolved;
 use crate::state::world::{Applied, StateMachine};
 use crate::storage::journal::{Committed, Journal, JournalError};
-use cluster::Unread;
+use cluster::Unapplied;
 use group::Group;
 use queue::CommandReceiver;
 use refusal_log::RefusalLog;
@@ -84,8 +84,8 @@ pub struct CommandProcessor<J: Journal> {
     refused_for_now: Option<Error>,
     /// The last logical instant of the events that were read from a shared log.
     last_taken: Timestamp,
-    /// The records of a shared log that were received and not read yet.
-    unread: Unread<J::Received>,
+    /// The records of a shared log that were received and not applied yet.
+    unapplied: Unapplied<J::Received>,
     /// The readers whose erasure another node has begun and whose actors must still end, at most one for each erasure.
     erased_readers: Vec<SourceSlot>,
     /// The drift that the journal contains. None if this is unknown.
@@ -139,7 +139,7 @@ impl<J: Journal> CommandProcessor<J> {
             resolved: Resolved::default(),
             failed: None,
             last_taken: monotonic_clock_last,
-            unread: Unread::default(),
+            unapplied: Unapplied::default(),
             erased_readers: Vec::new(),
             kept_drift_us,
             archiver: archiver.map(Archiver::new),

@@ -83,8 +83,12 @@ pub trait SharedJournal<R> {
     /// Reads the next record, and returns its outcome, if it has one.
     fn read(&mut self, record: R) -> Option<LogOutcome>;
 
-    /// Called after all records of a message were read, or with its error. Returns an outcome if the log cannot be followed any further.
-    fn note_read(&mut self, message: Result<(), LogError>) -> Option<LogOutcome>;
+    /// Returns true if a record needs capacity for fan-out, because another process has accepted its post.
+    fn needs_fanout(&self, record: &R) -> bool;
+
+    /// Ends a message after all its records were read, or with its error. Returns an outcome if the log cannot be followed any
+    /// further.
+    fn end_message(&mut self, message: Result<(), LogError>) -> Option<LogOutcome>;
 
     /// Returns the log checkpoint, as the record of a snapshot ([`Section::Cluster`](crate::storage::snapshot::Section)).
     fn followed(&self) -> Vec<u8>;

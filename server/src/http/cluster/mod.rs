@@ -206,7 +206,11 @@ impl Cluster {
             let leaving = engine.clone();
             // Once the log has accepted the record, this does nothing.
             let _ = actix_web::web::block(move || leaving.leave()).await;
-            let handed_over = changes.wait_for(|()| self.placement.has_handed_over());
+            let handed_over = async {
+                if changes.wait_for(|()| self.placement.has_handed_over()).await.is_err() {
+                    pending::<()>().await;
+                }
+            };
             let _ = timeout(LEAVE_AGAIN, handed_over).await;
         }
         if !self.placement.has_handed_over() {

@@ -41,7 +41,7 @@ pub(in crate::http) async fn home_page(
         return Ok(page);
     }
     let _permit = admission.enter(WorkKind::WakeUp)?;
-    Ok(engine.feed(user, request).await?)
+    Ok(engine.feed_waking(user, request).await?)
 }
 
 /// Handles `GET /v1/users/{user}/posts`.
