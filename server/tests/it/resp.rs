@@ -3,9 +3,13 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
+use tidewire::engine::Engine;
+use tidewire_server::http::auth::keys::Keys;
+use tidewire_server::http::state::HttpState;
 
 use crate::access::tokens::{self, METRICS_KEY, READING_KEY, SERVER_KEY};
 use crate::server::Server;
@@ -195,6 +199,26 @@ fn only_a_server_key_is_accepted() {
     starts(client.ask(&["FEED.FOLLOW", "ann", "bob"]), "-READ_ONLY ");
     assert_eq!(client.ask(&["AUTH", "any", SERVER_KEY]), "+OK");
     assert_eq!(client.json(&["FEED.FOLLOW", "ann", "bob"]), json!({"created": true}));
+}
+
+#[test]
+fn a_revoked_key_ends_the_authentication_of_a_connection() {
+    let engine = Engine::start(EngineConfig::default());
+    let access = Arc::new(tokens::access());
+    let state = HttpState { access: Arc::clone(&access), ..HttpState::from(engine.clone()) };
+    let server = Server::serving(state, engine);
+    let mut client = Client::of(&server);
+    assert_eq!(client.ask(&["AUTH", SERVER_KEY]), "+OK");
+    access.replace(Keys::default());
+    for _ in 0..2 {
+        assert_eq!(client.ask(&["FEED.GET", "ann"]), "-NOAUTH send a valid server key by AUTH");
+    }
+    client.send(&["PING", &"x".repeat(2_000)]);
+    let reply = client.reply();
+    assert!(
+        reply.as_str().unwrap().starts_with("-ERR Protocol error: a command may have at most 1024 bytes"),
+        "{reply}"
+    );
 }
 
 #[test]

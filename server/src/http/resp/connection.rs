@@ -186,10 +186,15 @@ where
                 return close(&mut socket).await;
             }
             incomplete_since = (!input.is_empty()).then(|| incomplete_since.unwrap_or_else(Instant::now));
-            let time_max =
-                incomplete_since.map_or(Duration::MAX, |since| COMMAND_TIME_MAX.saturating_sub(since.elapsed()));
             let bytes = {
-                let reading = pin!(timeout(time_max, read(&mut socket, &mut input)));
+                let reading = pin!(async {
+                    let reading = read(&mut socket, &mut input);
+                    match incomplete_since {
+                        // Without a timer: a connection may be idle for long.
+                        None => Ok(reading.await),
+                        Some(since) => timeout(COMMAND_TIME_MAX.saturating_sub(since.elapsed()), reading).await,
+                    }
+                });
                 match select(&mut stopping, reading).await {
                     Either::Right((Ok(read), _)) => read?,
                     // The server stops, or the rest of a command does not come.
@@ -362,7 +367,7 @@ where
                 let response = cause.error_response();
                 let head = Head::of(response.status(), response.headers());
                 let body = collected(response.into_body()).await.unwrap_or_default();
-                self.refuse(&head, &body, "NOAUTH");
+                self.refuse_command(&head, &body);
                 return Ok(());
             }
             Err(_) => {
@@ -375,7 +380,7 @@ where
         let body = response.into_body();
         if !head.status.is_success() {
             let body = collected(body).await.unwrap_or_default();
-            self.refuse(&head, &body, "NOAUTH");
+            self.refuse_command(&head, &body);
             return Ok(());
         }
         match body.size() {
@@ -399,6 +404,7 @@ where
 
     /// Passes a response of known length on. A large one is reserved until the client has received it.
     async fn pass_on<T: AsyncWrite + Unpin>(&mut self, body: B, bytes: u64, socket: &mut T) -> io::Result<()> {
+        self.replies.bytes.reserve(REPLIES_BYTES.min(usize::try_from(bytes).unwrap_or(REPLIES_BYTES) + 32));
         self.replies.bulk_head(bytes);
         let mut body = pin!(body);
         while let Some(piece) = poll_fn(|task| body.as_mut().poll_next(task)).await {
@@ -413,6 +419,14 @@ where
         Ok(())
     }
 
+    /// Replies with the problem of a command. A key that is not valid any more is forgotten.
+    fn refuse_command(&mut self, head: &Head, body: &[u8]) {
+        if head.status == StatusCode::UNAUTHORIZED {
+            self.forget_key();
+        }
+        self.refuse(head, body, "NOAUTH");
+    }
+
     /// Replies with a problem. `unauthenticated` is the code of Redis if the problem is the key.
     fn refuse(&mut self, head: &Head, body: &[u8], unauthenticated: &str) {
         #[derive(Deserialize)]
@@ -422,7 +436,6 @@ where
         }
 
         if head.status == StatusCode::UNAUTHORIZED {
-            self.idle_guard = None;
             return self.replies.error(unauthenticated, "send a valid server key by AUTH");
         }
         let Ok(Refused { code, detail }) = serde_json::from_slice(body) else {

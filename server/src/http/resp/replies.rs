@@ -1,6 +1,7 @@
 //! Writes replies of the Redis protocol.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
+use std::io::Write as _;
 
 use serde_json::Value;
 
@@ -103,10 +104,8 @@ impl Replies {
     }
 
     fn line(&mut self, kind: char, content: impl Display) {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{kind}{content}\r\n");
-        self.bytes.extend_from_slice(text.as_bytes());
+        // Writing to memory cannot fail.
+        let _ = write!(self.bytes, "{kind}{content}\r\n");
     }
 }
 

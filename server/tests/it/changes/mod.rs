@@ -277,6 +277,21 @@ fn a_stream_without_a_place_begins_now_and_resumes_by_last_event_id() {
 }
 
 #[test]
+fn a_request_that_removes_one_edge_is_an_unfollow_however_it_was_sent() {
+    let server = server();
+    let edge = |source: &str| json!({"follower": "ann", "source": source});
+    let send = |body: &Value| assert_eq!(server.post("/v1/follows", body).status, 200, "{body}");
+    send(&json!({"follows": [edge("a"), edge("b"), edge("c"), edge("d")]}));
+    send(&json!({"unfollows": [edge("a"), edge("a"), edge("missing")]}));
+    send(&json!({"unfollows": [edge("b"), edge("c")]}));
+    send(&json!({"unfollows": [edge("a")]}));
+    send(&json!({"follows": [edge("e")], "unfollows": [edge("d")]}));
+    let types: Vec<_> =
+        lines(&server, 0, 100, "").iter().map(|line| line["type"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(types, ["followed", "unfollowed", "follows_changed", "follows_changed"]);
+}
+
+#[test]
 fn a_stream_ends_when_the_server_stops() {
     let server = server();
     let mut consumer = Consumer::open(server.address(), "/v1/changes?after=0", None);
