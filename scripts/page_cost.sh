@@ -1,6 +1,6 @@
 #!/bin/sh
-# Counts the cost of one page, embedded and over HTTP: instructions of user code, and allocated blocks of memory. Both are the
-# additional cost of twice as many pages, divided by the pages, so that the start does not count. Needs valgrind.
+# Counts the cost of one page, embedded, over HTTP and over the Redis protocol: instructions of user code, and allocated blocks of memory.
+# Both are the additional cost of twice as many pages, divided by the pages, so that the start does not count. Needs valgrind.
 #
 #   scripts/page_cost.sh [PAGES]
 set -eu
@@ -14,7 +14,7 @@ counted() { # TOOL LABEL WAY PAGES
     valgrind --tool="$1" "--$1-out-file=/dev/null" "$program" "$3" "$4" 2>&1 | sed -n "s/.*$2//p" | tr -d ', ' | sed 's/blocks.*//'
 }
 
-for way in embedded http; do
+for way in embedded http resp; do
     for tool in callgrind dhat; do
         case $tool in
             callgrind) label='Collected *: ' what=instructions ;;
