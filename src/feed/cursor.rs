@@ -20,12 +20,17 @@ const RESUME_BYTES_MAX: usize = 1 + 4 + 8 + 8 + 8;
 /// The number of base64 characters of [`RESUME_BYTES_MAX`] bytes.
 const TEXT_BYTES_MAX: usize = (RESUME_BYTES_MAX * 8).div_ceil(6);
 
+/// The number of base64 characters of a feed cursor of 17 bytes.
+const FEED_CHARACTERS: usize = (17_usize * 8).div_ceil(6);
+
 const FEED: u8 = 1;
 const EDGES: u8 = 2;
 const NAMES: u8 = 3;
 
 /// The characters of base64url, in the order of their bytes, so that texts of equal length compare like the encoded bytes.
-const ASCENDING: Alphabet = match Alphabet::new("-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz") {
+const CHARACTERS: &str = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
+
+const ASCENDING: Alphabet = match Alphabet::new(CHARACTERS) {
     Ok(alphabet) => alphabet,
     Err(_) => panic!("64 different printable characters make an alphabet"),
 };
@@ -45,10 +50,24 @@ pub fn encode(position: Position) -> String {
 }
 
 /// Appends the feed cursor that [`encode`] returns to `text`.
+// Written out, because a page has a cursor for each entry, and the generic encoder took a sixth of its instructions.
 pub fn encode_into(position: Position, text: &mut String) {
-    let mut bytes = [FEED; 17];
-    bytes[1..].copy_from_slice(&position.rank().to_be_bytes());
-    push(&bytes, text);
+    /// Aligned, because the standard library checks aligned ASCII fastest.
+    #[repr(align(8))]
+    struct Characters([u8; FEED_CHARACTERS]);
+
+    let rank = position.rank();
+    let mut characters = Characters([0; FEED_CHARACTERS]);
+    let [first, second, rest @ ..] = &mut characters.0;
+    let character_of = |bits: u128| CHARACTERS.as_bytes()[bits as usize];
+    *first = character_of(u128::from(FEED) >> 2);
+    *second = character_of((u128::from(FEED) & 0b11) << 4 | rank >> 124);
+    let mut bits = rank << 4;
+    for character in rest {
+        *character = character_of(bits >> 122);
+        bits <<= 6;
+    }
+    text.push_str(str::from_utf8(&characters.0).unwrap_or_default());
 }
 
 /// Appends at most [`RESUME_BYTES_MAX`] bytes as text. `Engine::encode_string` would clear a buffer of a kilobyte for each cursor of a page.
@@ -194,7 +213,10 @@ mod tests {
     proptest! {
         #[test]
         fn every_position_survives_the_round_trip(time: i64, id: u64) {
-            prop_assert_eq!(decode(&encode(at(time, id))), Ok(at(time, id)));
+            let position = at(time, id);
+            prop_assert_eq!(decode(&encode(position)), Ok(position));
+            let bytes = [&[FEED][..], &position.rank().to_be_bytes()].concat();
+            prop_assert_eq!(encode(position), TEXT.encode(bytes));
             prop_assert_eq!(decode_edge(&encode_edge(UnixMicros(time))), Ok(UnixMicros(time)));
         }
 
