@@ -243,6 +243,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
     (
         "routes",
         &[
+            "admission",
             "auth",
             "changes",
             "compression",
@@ -252,6 +253,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
             "middleware",
             "openapi",
             "operation",
+            "page_json",
             "problem",
             "request",
         ],
@@ -276,7 +278,7 @@ const HTTP_MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     ("plain_text", &["problem", "upgrade"]),
-    ("resp", &["auth", "engine_cell", "operation", "problem", "sockets"]),
+    ("resp", &["admission", "auth", "handlers", "middleware", "operation", "problem", "routes", "sockets"]),
     (
         "serve",
         &[

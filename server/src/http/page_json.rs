@@ -19,9 +19,7 @@ use tidewire::state::feed_filter::{Entry, Reposted};
 
 /// Encodes a page of a feed as JSON. Also returns its tag, unless the page lacks entries or requires the client to read the feed again.
 pub(super) fn page(page: &FeedPage, shape: Shape<'_>) -> (String, Option<Tag>) {
-    let mut json = String::with_capacity(bytes(page));
-    json.push('{');
-    let newest = members(&mut json, page, shape);
+    let (json, newest) = object(page, shape);
     let lacks = !page.page.partial.is_empty() || !page.partial.is_empty() || !page.page.unreadable.is_empty();
     let tag = (!lacks && !page.page.gap).then(|| {
         let token = page.page.resume.map(|token| token_bytes(token, page.page.resumable_from));
@@ -29,6 +27,19 @@ pub(super) fn page(page: &FeedPage, shape: Shape<'_>) -> (String, Option<Tag>) {
         Tag::of(&[&json.as_bytes()[..newest.start], token, &json.as_bytes()[newest.end..]])
     });
     (json, tag)
+}
+
+/// Encodes a page of a feed as JSON, for clients that have no use for its tag.
+pub(super) fn untagged(page: &FeedPage, shape: Shape<'_>) -> String {
+    object(page, shape).0
+}
+
+/// Encodes a page of a feed as JSON. Also returns the place of the value of `newest`.
+fn object(page: &FeedPage, shape: Shape<'_>) -> (String, Range<usize>) {
+    let mut json = String::with_capacity(bytes(page));
+    json.push('{');
+    let newest = members(&mut json, page, shape);
+    (json, newest)
 }
 
 /// The unit of the instants of resume tokens in tags, in microseconds. An invalid token may have a reason that the tag does not contain.

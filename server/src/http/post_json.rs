@@ -47,7 +47,6 @@ impl Fields {
     }
 
     /// Returns the value of the parameter, or `None` for the default.
-    #[cfg(feature = "cluster")]
     pub(super) fn name(self) -> Option<&'static str> {
         match (self.only_ids, self.counts) {
             (false, false) => None,

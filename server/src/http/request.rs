@@ -115,7 +115,11 @@ pub(super) fn last_event_id<'a>(
 impl<'a> Parameters<'a> {
     /// Parses the query string; only the parameters in `known` are allowed.
     pub(super) fn read(request: &'a HttpRequest, known: &[&str]) -> Result<Self, Problem> {
-        let pairs: Vec<_> = form_urlencoded::parse(request.query_string().as_bytes()).collect();
+        Self::of(form_urlencoded::parse(request.query_string().as_bytes()).collect(), known)
+    }
+
+    /// Checks names and values; only the parameters in `known` are allowed.
+    pub(super) fn of(pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>, known: &[&str]) -> Result<Self, Problem> {
         for (nth, (name, _)) in pairs.iter().enumerate() {
             if !known.contains(&&**name) {
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

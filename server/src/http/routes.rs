@@ -1,5 +1,6 @@
 //! The routes: the table of all operations, and every path with the methods it supports.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 
 use actix_web::dev::{Service, ServiceRequest, ServiceResponse};
@@ -9,6 +10,8 @@ use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{Error, HttpRequest, HttpResponse, Resource, Route, guard};
 
 use crate::console;
+use crate::http::admission::Reservation;
+use crate::http::auth::caller::client_of;
 use crate::http::auth::{Access, Caller, cors};
 use crate::http::changes::consumers;
 use crate::http::compression;
@@ -19,12 +22,16 @@ use crate::http::handlers::{
     all_posts, all_users, bulk_posts, diagnostics, erase, explain, feeds, follows, lists, many_feeds, metrics, posts,
     preferences, readiness, server, user_data, users,
 };
+use crate::http::handlers::page_query::PageQuery;
 use crate::http::middleware::pipeline::{self, Pipeline};
+use crate::http::middleware::pipeline_state::PipelineState;
 use crate::http::operation::{HandledBy, Needs, Operation, Right, WorkKind, user_in_path};
+use crate::http::page_json;
 use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::{changes, live, openapi};
 use tidewire::feed::event::MuteOrBlock;
+use tidewire::limits::RESPONSE_PIECE_BYTES;
 
 const fn operation(
     name: &'static str,
@@ -208,6 +215,36 @@ where
     }))
 }
 
+/// Reads a page of a home feed for a command of the Redis protocol, whose caller authenticated before, without the request that the router
+/// would answer. Returns the JSON, with the reservation of its bytes if it is large; or `None` if the application has to answer: it wakes
+/// readers, asks other nodes, and refuses what is not permitted.
+pub(super) async fn feed_of_command(
+    state: &PipelineState,
+    caller: &Caller,
+    peer: Option<SocketAddr>,
+    query: &PageQuery,
+) -> Option<Result<(String, Option<Reservation>), Problem>> {
+    let (engine, PageQuery { user, page, fields }) = (state.engine_cell.engine()?, query);
+    if state.needs_requests() || !state.access.may_again(caller, FEED.operation.needs, user.as_str()) {
+        return None;
+    }
+    let client = client_of(Some(caller), peer);
+    let read = async {
+        let page = match engine.feed_if_awake(user, *page).await {
+            Ok(page) => page?,
+            Err(cause) => return Some(Err(cause.into())),
+        };
+        let json = page_json::untagged(&page, fields.of(engine));
+        let is_large = json.len() > RESPONSE_PIECE_BYTES;
+        let reserve = || state.admission.answer(FEED.operation.work, client, json.len());
+        let reservation = if is_large { reserve() } else { Ok(None) };
+        Some(reservation.map(|reservation| (json, reservation)))
+    };
+    let answer = FEED.pass_read(state, (user, client), read).await?;
+    state.access.note_use(caller);
+    Some(answer)
+}
+
 /// Registers the paths of the console and of the live client. `/` and `/console` redirect to the first page of the console.
 fn console_routes(app: &mut ServiceConfig) {
     let to_console = |request: HttpRequest| async move {
@@ -274,7 +311,15 @@ fn preflight_or_refusal(request: &HttpRequest, allowed: &str) -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::auth::key::{self, KeyScope};
+    use crate::http::auth::keys::Keys;
+    use crate::http::state::HttpState;
     use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use tidewire::config::EngineConfig;
+    use tidewire::engine::Engine;
+    use tidewire::feed::event::NewEdge;
+    use tidewire::id::SourceId;
 
     #[test]
     fn each_operation_has_a_unique_name_and_a_unique_path_with_method() {
@@ -287,6 +332,36 @@ mod tests {
     #[test]
     fn the_operation_that_needs_no_router_is_the_page_of_a_home_feed() {
         assert_eq!((FEED.operation.name, FEED.operation.path), ("read_feed", "/v1/users/{user}/feed"));
+    }
+
+    #[test]
+    fn a_command_reads_the_page_of_an_awake_reader_while_its_key_is_valid() {
+        actix_web::rt::System::new().block_on(async {
+            let engine = Engine::start(EngineConfig::default());
+            let id = |text| SourceId::new(text).unwrap();
+            engine.follow(vec![NewEdge::new(id("ann"), id("bob"))]).await.unwrap();
+            let mut keys = Keys::default();
+            keys.add_server(key::hash("key"), KeyScope::Read);
+            let caller = keys.caller("key", tidewire::clock::UnixMicros(0)).unwrap();
+            let access = Arc::new(Access::by(keys));
+            let state = HttpState { access: Arc::clone(&access), ..HttpState::from(engine.clone()) }.pipeline();
+            let query = PageQuery::of("ann", [].into_iter()).unwrap();
+            let read = async |caller: &Caller| {
+                feed_of_command(&state, caller, None, &query).await.map(|answer| answer.unwrap().0)
+            };
+            assert_eq!(read(&caller).await, None, "the reader sleeps");
+            let page = engine.feed(&query.user, query.page).await.unwrap();
+            let json = page_json::untagged(&page, query.fields.of(&engine));
+            assert_eq!(read(&caller).await, Some(json));
+            assert_eq!(read(&Caller::Anybody).await, None, "the server has keys");
+            let mut narrower = Keys::default();
+            narrower.add_server(key::hash("key"), KeyScope::Metrics);
+            for keys in [narrower, Keys::default()] {
+                access.replace(keys);
+                assert_eq!(read(&caller).await, None, "the key has another scope, or is revoked");
+            }
+            engine.shutdown();
+        });
     }
 
     #[test]

@@ -199,8 +199,7 @@ where
 {
     let (certificate, pace, connections) = (state.certificate.clone(), state.pace, Arc::clone(&state.connections));
     let context = resp::RespContext {
-        access: Arc::clone(&state.access),
-        engine_cell: state.engine_cell.clone(),
+        pipeline: Arc::new(state.pipeline()),
         stopping,
         kept: Arc::default(),
         kept_max: connections.limits().left_to_live(),

@@ -145,7 +145,7 @@ impl HttpState {
             .app_data(Data::new(pipeline));
     }
 
-    fn pipeline(&self) -> PipelineState {
+    pub(super) fn pipeline(&self) -> PipelineState {
         PipelineState {
             engine_cell: self.engine_cell.clone(),
             access: Arc::clone(&self.access),

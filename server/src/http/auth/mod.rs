@@ -437,6 +437,20 @@ impl Access {
         caller.map_err(|denial| self.count_denial(denial, peer))
     }
 
+    /// Returns true if a caller that authenticated before, on the same connection, still has a permission, without a limit on its rate.
+    pub(in crate::http) fn may_again(&self, caller: &Caller, needs: Needs, user: &str) -> bool {
+        match (self.keys(), caller) {
+            (None, Caller::Anybody) => self.rates.is_none(),
+            (Some(keys), Caller::Server(key, _)) => keys.contains_key(*key) && caller.may(needs, Some(user)).is_ok(),
+            _ => false,
+        }
+    }
+
+    /// Counts a use of the caller's key.
+    pub(in crate::http) fn note_use(&self, caller: &Caller) {
+        self.keys().into_iter().for_each(|keys| keys.note_use(caller, self.clock.now()));
+    }
+
     /// Admits an unauthenticated connection until the returned slot is dropped. It counts against the limit of the address of `peer`,
     /// unless that is a proxy.
     ///

@@ -11,7 +11,7 @@ pub(super) mod follows;
 pub(super) mod lists;
 pub(in crate::http) mod many_feeds;
 pub(super) mod metrics;
-mod page_query;
+pub(in crate::http) mod page_query;
 #[cfg(feature = "cluster")]
 pub(super) mod peer_snapshot;
 pub(super) mod posts;

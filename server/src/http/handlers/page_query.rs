@@ -12,17 +12,28 @@ use tidewire::id::SourceId;
 use tidewire::state::reader::PageRequest;
 
 /// A request for a page.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::http) struct PageQuery {
     pub(in crate::http) user: SourceId,
     pub(in crate::http) page: PageRequest,
     pub(in crate::http) fields: Fields,
 }
 
+/// The query parameters of a page.
+const PARAMETERS: &[&str] = &["limit", "before", "after", "fields"];
+
 impl PageQuery {
     /// Parses the user in the path and the parameters.
     pub(in crate::http) fn parse(request: &HttpRequest) -> Result<Self, Problem> {
-        let parameters = Parameters::read(request, &["limit", "before", "after", "fields"])?;
+        let parameters = Parameters::read(request, PARAMETERS)?;
         Ok(Self { user: user(request)?, page: parameters.page()?, fields: fields(&parameters)? })
+    }
+
+    /// Parses a user and parameters that were not encoded, or returns `None` if one of them is invalid.
+    pub(in crate::http) fn of<'a>(user: &str, parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Option<Self> {
+        let pairs = parameters.map(|(name, value)| (name.into(), value.into())).collect();
+        let parameters = Parameters::of(pairs, PARAMETERS).ok()?;
+        Some(Self { user: user.parse().ok()?, page: parameters.page().ok()?, fields: fields(&parameters).ok()? })
     }
 }
 

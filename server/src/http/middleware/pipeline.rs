@@ -32,6 +32,7 @@ use crate::http::problem::Problem;
 use crate::http::request::RequestBody;
 use crate::http::sockets::answering::Open;
 use crate::http::sockets::connection_slots::connection_state::ConnectionState;
+use tidewire::id::SourceId;
 use tidewire::limits::RESPONSE_PIECE_BYTES;
 
 /// The header with the id that identifies a request in logs.
@@ -100,7 +101,7 @@ impl Pipeline {
             return Ok(request.error_response(Problem::internal(&"the application data is missing")));
         };
         let mut in_progress =
-            RequestInProgress { state: Data::clone(&state), pipeline: self, began: Instant::now(), is_answered: false };
+            RequestInProgress { state: &state, pipeline: self, began: Instant::now(), is_answered: false };
         let (answered, shows_failures) = match admit(&state, operation, &mut request).await {
             Ok(Admitted { caller, client, turn, shows_failures, _body }) => {
                 let answered = handle_here_or_elsewhere(&state, operation, request, caller, handle, &turn).await;
@@ -148,6 +149,41 @@ impl Pipeline {
         #[cfg(feature = "otel")]
         state.spans.iter().for_each(|spans| spans.record(operation, &response, took));
         Ok(response)
+    }
+
+    /// Runs the steps for a read of a command, which has no request. If `read` returns `None`, so does this, and nothing is counted: a
+    /// request takes its place.
+    pub(in crate::http) async fn pass_read<T>(
+        self,
+        state: &PipelineState,
+        (reader, client): (&SourceId, Client),
+        read: impl Future<Output = Option<Result<T, Problem>>>,
+    ) -> Option<Result<T, Problem>> {
+        let operation = self.operation;
+        let mut in_progress = RequestInProgress { state, pipeline: self, began: Instant::now(), is_answered: false };
+        let admitted = state.admission.may_answer(operation.work, client);
+        let read = match admitted.and_then(|()| state.admission.enter(operation.work)) {
+            Ok(_permit) => read.await,
+            Err(problem) => Some(Err(problem)),
+        };
+        in_progress.is_answered = true;
+        let (read, took) = (read?, in_progress.began.elapsed());
+        let status = read.as_ref().err().map_or(StatusCode::OK, Problem::status_code);
+        state.requests.count(self.nth, status, took);
+        let (is_slow, failure) = (state.is_slow(operation, took), read.as_ref().err());
+        if is_slow || failure.is_some() {
+            let id = new_id();
+            if is_slow || status == StatusCode::INTERNAL_SERVER_ERROR {
+                let what = if is_slow { "a slow command" } else { "a command failed" };
+                let (took_ms, cause) = (took.as_millis() as u64, failure.and_then(Problem::inside));
+                warn!(operation = operation.name, %reader, status = status.as_u16(), cause, took_ms, "{what}");
+            }
+            failure.into_iter().for_each(|problem| state.note_refused(Some(operation), problem.code(), status, &id));
+            if is_slow {
+                state.note_slow(operation, took, Some((status.as_u16(), id.to_str().unwrap_or_default().into())));
+            }
+        }
+        Some(read)
     }
 }
 
@@ -213,14 +249,14 @@ pub(in crate::http) fn nowhere(request: &HttpRequest, problem: &Problem) -> Http
 
 /// Tracks a request until it is answered. If the client disconnects before that, the server drops the request's future and this guard,
 /// which then counts the request as abandoned.
-struct RequestInProgress {
-    state: Data<PipelineState>,
+struct RequestInProgress<'a> {
+    state: &'a PipelineState,
     pipeline: Pipeline,
     began: Instant,
     is_answered: bool,
 }
 
-impl Drop for RequestInProgress {
+impl Drop for RequestInProgress<'_> {
     fn drop(&mut self) {
         if self.is_answered {
             return;

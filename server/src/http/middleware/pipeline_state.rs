@@ -44,6 +44,19 @@ pub(in crate::http) struct PipelineState {
 }
 
 impl PipelineState {
+    /// Returns true if each read has to be a request: another node may have to answer it, or a collector receives its span.
+    pub(in crate::http) fn needs_requests(&self) -> bool {
+        #[cfg(feature = "cluster")]
+        if self.peers.is_some() {
+            return true;
+        }
+        #[cfg(feature = "otel")]
+        if self.spans.is_some() {
+            return true;
+        }
+        false
+    }
+
     /// Returns true if a request took too long. Requests that wait for events or for the recovery are never slow.
     pub(super) fn is_slow(&self, operation: &Operation, took: Duration) -> bool {
         took >= self.slow && !operation.lasts

@@ -7,6 +7,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::http::handlers::page_query::PageQuery;
+use tidewire::feed::cursor;
+use tidewire::feed::page::Range;
+use tidewire::state::reader::PageRequest;
+
 /// The characters that are encoded in a path or query.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -27,12 +32,39 @@ pub(super) struct FeedCommand {
 #[derive(Debug, PartialEq)]
 pub(super) struct Request {
     pub(super) method: Method,
-    /// The path and the query.
-    pub(super) target: String,
+    pub(super) target: Target,
     /// The JSON body; empty if there is none.
     pub(super) body: String,
     /// True to answer with values of the protocol in place of JSON.
     pub(super) as_array: bool,
+}
+
+/// The resource of a request.
+#[derive(Debug, PartialEq)]
+pub(super) enum Target {
+    /// A page of a home feed.
+    Feed(PageQuery),
+    /// A path and a query.
+    Path(String),
+}
+
+impl Target {
+    /// Returns the path and the query.
+    pub(super) fn into_path(self) -> String {
+        let PageQuery { user, page: PageRequest { range, limit }, fields } = match self {
+            Self::Feed(query) => query,
+            Self::Path(path) => return path,
+        };
+        let mut path = format!("{}?limit={limit}", feed_path(user.as_str()));
+        match range {
+            Range::Before(position) => path.extend(["&before=", &cursor::encode(position)]),
+            Range::Resume(token) => path.extend(["&after=", &cursor::encode_resume(token)]),
+            // No parameter requests others.
+            Range::Newest | Range::After(_) | Range::Since(_) => {}
+        }
+        fields.name().into_iter().for_each(|name| path.extend(["&fields=", name]));
+        path
+    }
 }
 
 /// The reason why words are not those of a command.
@@ -71,7 +103,13 @@ const WRITE: bool = true;
 pub(super) static COMMANDS: &[FeedCommand] = &[
     command("FEED.GET", "user [COUNT n] [BEFORE cursor | AFTER cursor] [IDS] [AS ARRAY]", (-2, READ), |words| {
         let user = words.next("user")?;
-        page(words, format!("/v1/users/{}/feed", encoded(user)))
+        let (options, as_array) = page_options(words)?;
+        let target = match PageQuery::of(user, options.iter().copied()) {
+            Some(query) => Target::Feed(query),
+            // The application refuses it.
+            None => Target::Path(with_options(feed_path(user), &options)),
+        };
+        Ok(Request { method: Method::GET, target, body: String::new(), as_array })
     }),
     command(
         "FEED.POST",
@@ -82,7 +120,9 @@ pub(super) static COMMANDS: &[FeedCommand] = &[
     command("FEED.MGET", "n user ... [COUNT n] [IDS] [AS ARRAY]", (-3, READ), read_feeds),
     command("FEED.OWN", "source [COUNT n] [BEFORE cursor | AFTER cursor] [IDS] [AS ARRAY]", (-2, READ), |words| {
         let source = words.next("source")?;
-        page(words, format!("/v1/users/{}/posts", encoded(source)))
+        let (options, as_array) = page_options(words)?;
+        let target = with_options(format!("/v1/users/{}/posts", encoded(source)), &options);
+        Ok(Request { as_array, ..get(target) })
     }),
     command("FEED.POSTS", "id ...", (-2, READ), |words| {
         let ids = std::iter::from_fn(|| words.take()).collect::<Result<Vec<_>, _>>()?;
@@ -97,14 +137,14 @@ pub(super) static COMMANDS: &[FeedCommand] = &[
     }),
     command("FEED.FOLLOW", "user source [HIDDEN] [BACKFILL n]", (-3, WRITE), follow),
     command("FEED.UNFOLLOW", "user source [KEEP]", (-3, WRITE), |words| {
-        let mut request = of_pair(words, Method::DELETE, "following")?;
+        let mut path = path_of_pair(words, "following")?;
         while let Some(option) = words.option()? {
             match &*option {
-                "KEEP" => request.target.push_str("?keep=true"),
+                "KEEP" => path.push_str("?keep=true"),
                 _ => return Err(SyntaxError::Unknown(option)),
             }
         }
-        Ok(request)
+        Ok(request(Method::DELETE, path))
     }),
     command("FEED.MUTE", "user source", (3, WRITE), |words| of_pair(words, Method::PUT, "mutes")),
     command("FEED.UNMUTE", "user source", (3, WRITE), |words| of_pair(words, Method::DELETE, "mutes")),
@@ -178,32 +218,41 @@ fn encoded(text: &str) -> impl std::fmt::Display {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
-fn request(method: Method, target: String) -> Request {
-    Request { method, target, body: String::new(), as_array: false }
+fn request(method: Method, path: String) -> Request {
+    Request { method, target: Target::Path(path), body: String::new(), as_array: false }
+}
+
+fn feed_path(user: &str) -> String {
+    format!("/v1/users/{}/feed", encoded(user))
 }
 
 fn get(target: String) -> Request {
     request(Method::GET, target)
 }
 
-fn page(words: &mut Words<'_, '_>, mut target: String) -> Result<Request, SyntaxError> {
-    let (mut separator, mut as_array) = ('?', false);
-    let mut add = |name: &str, value: &str| {
-        target.extend([separator]);
-        target.push_str(&format!("{name}={}", encoded(value)));
-        separator = '&';
-    };
+/// Parses the options of a page as parameters of a query. Returns true with them for `AS ARRAY`.
+fn page_options<'a>(words: &mut Words<'_, 'a>) -> Result<(Vec<(&'static str, &'a str)>, bool), SyntaxError> {
+    let (mut options, mut as_array) = (Vec::new(), false);
     while let Some(option) = words.option()? {
         match &*option {
-            "COUNT" => add("limit", words.next("COUNT n")?),
-            "BEFORE" => add("before", words.next("BEFORE cursor")?),
-            "AFTER" => add("after", words.next("AFTER cursor")?),
-            "IDS" => add("fields", "ids"),
+            "COUNT" => options.push(("limit", words.next("COUNT n")?)),
+            "BEFORE" => options.push(("before", words.next("BEFORE cursor")?)),
+            "AFTER" => options.push(("after", words.next("AFTER cursor")?)),
+            "IDS" => options.push(("fields", "ids")),
             "AS" => as_array = array(words)?,
             _ => return Err(SyntaxError::Unknown(option)),
         }
     }
-    Ok(Request { as_array, ..get(target) })
+    Ok((options, as_array))
+}
+
+/// Appends parameters to a path.
+fn with_options(mut path: String, options: &[(&str, &str)]) -> String {
+    for (nth, (name, value)) in options.iter().enumerate() {
+        let separator = if nth == 0 { '?' } else { '&' };
+        path.push_str(&format!("{separator}{name}={}", encoded(value)));
+    }
+    path
 }
 
 /// Parses the rest of `AS ARRAY`.
@@ -287,10 +336,15 @@ fn edit(words: &mut Words<'_, '_>) -> Result<Request, SyntaxError> {
     Ok(Request { body: format!("{{{}}}", members.join(",")), ..request(Method::PATCH, target) })
 }
 
-/// Returns a request for an edge, a mute or a block: its path has the user and the source.
+/// Returns a request for an edge, a mute or a block.
 fn of_pair(words: &mut Words<'_, '_>, method: Method, list: &str) -> Result<Request, SyntaxError> {
+    path_of_pair(words, list).map(|path| request(method, path))
+}
+
+/// Returns the path of an edge, a mute or a block: it has the user and the source.
+fn path_of_pair(words: &mut Words<'_, '_>, list: &str) -> Result<String, SyntaxError> {
     let (user, source) = (words.next("user")?, words.next("source")?);
-    Ok(request(method, format!("/v1/users/{}/{list}/{}", encoded(user), encoded(source))))
+    Ok(format!("/v1/users/{}/{list}/{}", encoded(user), encoded(source)))
 }
 
 fn follow(words: &mut Words<'_, '_>) -> Result<Request, SyntaxError> {
@@ -310,21 +364,28 @@ fn follow(words: &mut Words<'_, '_>) -> Result<Request, SyntaxError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidewire::clock::UnixMicros;
+    use tidewire::feed::position::Position;
+    use tidewire::feed::resume::Resume;
+    use tidewire::id::PostId;
 
     fn request_of(line: &str) -> Result<String, String> {
         let mut words = line.split(' ').map(str::as_bytes);
         let command = FeedCommand::find(words.next().unwrap()).unwrap();
         let request = command.request(&mut words).map_err(|cause| cause.to_string())?;
         let array = if request.as_array { " as array" } else { "" };
-        Ok(format!("{} {} {}{array}", request.method, request.target, request.body).trim_end().to_owned())
+        let target = request.target.into_path();
+        Ok(format!("{} {target} {}{array}", request.method, request.body).trim_end().to_owned())
     }
 
     #[test]
     fn each_command_makes_one_request() {
         for (command, request) in [
-            ("FEED.GET ann", "GET /v1/users/ann/feed"),
-            ("feed.get ann count 5 BEFORE c== IDS", "GET /v1/users/ann/feed?limit=5&before=c%3D%3D&fields=ids"),
+            ("FEED.GET ann", "GET /v1/users/ann/feed?limit=20"),
+            ("feed.get ann ids count 5", "GET /v1/users/ann/feed?limit=5&fields=ids"),
+            ("FEED.GET ann COUNT 5 BEFORE c== IDS", "GET /v1/users/ann/feed?limit=5&before=c%3D%3D&fields=ids"),
             ("FEED.GET a/b AFTER c AS ARRAY", "GET /v1/users/a%2Fb/feed?after=c  as array"),
+            ("FEED.GET ann COUNT 5 COUNT 5", "GET /v1/users/ann/feed?limit=5&limit=5"),
             ("FEED.MGET 2 ann bob COUNT 3", r#"POST /v1/feeds {"limit":3,"users":["ann","bob"]}"#),
             ("FEED.OWN tag:東京 COUNT 1", "GET /v1/users/tag%3A%E6%9D%B1%E4%BA%AC/posts?limit=1"),
             ("FEED.POST bob 1", r#"POST /v1/posts {"author":"bob","body":1}"#),
@@ -345,6 +406,18 @@ mod tests {
             ("FEED.EXPLAIN ann 7", "GET /v1/users/ann/feed/explain/7"),
         ] {
             assert_eq!(request_of(command).as_deref(), Ok(request), "{command}");
+        }
+    }
+
+    #[test]
+    fn a_page_requests_the_entries_that_its_words_name() {
+        let position = Position { published_at: UnixMicros(7), id: PostId(9) };
+        let token = Resume { above: Some(UnixMicros(8)), ..Resume::at(position) };
+        for (option, value) in
+            [("before", cursor::encode(position)), ("after", cursor::encode(position)), ("after", cursor::encode_resume(token))]
+        {
+            let path = request_of(&format!("FEED.GET ann {option} {value}"));
+            assert_eq!(path, Ok(format!("GET /v1/users/ann/feed?limit=20&{option}={value}")));
         }
     }
 

@@ -31,14 +31,17 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tracing::warn;
 
-use crate::http::auth::{Access, Caller};
-use crate::http::engine_cell::EngineCell;
+use crate::http::admission::Reservation;
+use crate::http::auth::Caller;
+use crate::http::handlers::page_query::PageQuery;
+use crate::http::middleware::pipeline_state::PipelineState;
 use crate::http::operation::{Needs, Right};
 use crate::http::problem::Problem;
-use crate::http::resp::commands::{FeedCommand, Request};
+use crate::http::resp::commands::{FeedCommand, Request, Target};
 use crate::http::resp::protocol::{Limits, Parser, ProtocolError};
 use crate::http::resp::replies::Replies;
-use crate::http::resp::session::{Effect, Hello, Session};
+use crate::http::resp::session::{Effect, Hello, Login, Session};
+use crate::http::routes::feed_of_command;
 use crate::http::sockets::connection_slots::connection_state::{ConnectionState, UnderWay};
 use tidewire::limits::{FEEDS_ANSWER_BYTES, UNREAD_BYTES_MAX};
 use tidewire::throttle::Throttle;
@@ -79,8 +82,7 @@ thread_local! {
 /// The parts of the server that connections need in addition to the application.
 #[derive(Clone)]
 pub(in crate::http) struct RespContext {
-    pub(in crate::http) access: Arc<Access>,
-    pub(in crate::http) engine_cell: EngineCell,
+    pub(in crate::http) pipeline: Arc<PipelineState>,
     pub(in crate::http) stopping: GracefulShutdownSignal,
     /// The number of connections that are kept while they are idle, and its maximum.
     pub(in crate::http) kept: Arc<AtomicUsize>,
@@ -215,7 +217,7 @@ where
         socket: &mut T,
     ) -> io::Result<bool> {
         loop {
-            let is_trusted = self.session.key.is_some() || self.context.access.is_open();
+            let is_trusted = self.session.login.is_some() || self.context.pipeline.access.is_open();
             let limits = if is_trusted { Limits::FULL } else { Limits::UNAUTHENTICATED };
             let length = match parser.parse(input, limits) {
                 Ok(Some(length)) => length,
@@ -289,7 +291,7 @@ where
         }
         let words: Vec<_> = words.into_iter().map(String::from_utf8_lossy).collect();
         let words: Vec<&str> = words.iter().map(|word| &**word).collect();
-        let is_ready = self.context.engine_cell.engine().is_some();
+        let is_ready = self.context.pipeline.engine_cell.engine().is_some();
         match self.session.answer(&name, &words, is_ready, &mut self.replies) {
             Effect::Replied => {}
             Effect::Ends => return Next::Ends,
@@ -301,13 +303,14 @@ where
     }
 
     async fn authenticate(&mut self, key: String, hello: Option<Hello>) {
-        let Some(engine) = self.context.engine_cell.engine() else {
+        let PipelineState { engine_cell, access, .. } = &*self.context.pipeline;
+        let Some(engine) = engine_cell.engine() else {
             return self.replies.error("LOADING", "the server is recovering its data");
         };
-        match self.context.access.identify(&key, Needs::Server(Right::Read), "", self.peer, engine) {
+        match access.identify(&key, Needs::Server(Right::Read), "", self.peer, engine) {
             // A server without keys accepts any.
             Ok(Caller::Anybody) => {}
-            Ok(_) => self.session.key = Some(key),
+            Ok(caller) => self.session.login = Some(Login { key, caller }),
             Err(denial) => {
                 let response = Problem::from(denial).error_response();
                 let head = Head::of(response.status(), response.headers());
@@ -342,7 +345,7 @@ where
     }
 
     fn forget_key(&mut self) {
-        self.session.key = None;
+        self.session.login = None;
         self.idle_guard = None;
     }
 
@@ -354,6 +357,25 @@ where
         // The connection was closed for another one: the client sends the command again.
         let Some(_under_way) = self.connection.begin() else { return Err(io::ErrorKind::ConnectionAborted.into()) };
         let as_array = request.as_array;
+        if let Target::Feed(query) = &request.target
+            && let Some(answer) = AssertUnwindSafe(self.page(query)).catch_unwind().await.unwrap_or_default()
+        {
+            match answer {
+                Ok((page, reservation)) => {
+                    self.reply(page.as_bytes(), as_array);
+                    if reservation.is_some() {
+                        self.send(socket).await?;
+                    }
+                }
+                Err(problem) => {
+                    let response = problem.error_response();
+                    let head = Head::of(response.status(), response.headers());
+                    let body = collected(response.into_body()).await.unwrap_or_default();
+                    self.refuse_command(&head, &body);
+                }
+            }
+            return Ok(());
+        }
         let request = match self.http_request(request) {
             Ok(request) => request,
             Err(cause) => {
@@ -388,18 +410,32 @@ where
             BodySize::Sized(bytes) if !as_array => return self.pass_on(body, bytes, socket).await,
             _ => match collected(body).await {
                 None => self.replies.error("ERR", "the response of another node is incomplete or too large"),
-                Some(body) if !as_array => self.replies.bulk(&body),
-                Some(body) if body.len() > ARRAY_BYTES_MAX => {
-                    self.replies
-                        .error("ERR", format_args!("a reply of {} bytes is too large for AS ARRAY", body.len()));
-                }
-                Some(body) => match serde_json::from_slice::<Value>(&body) {
-                    Ok(value) => self.replies.json(&value),
-                    Err(cause) => self.replies.error("ERR", format_args!("cannot reply with AS ARRAY: {cause}")),
-                },
+                Some(body) => self.reply(&body, as_array),
             },
         }
         Ok(())
+    }
+
+    /// Reads a page without a request, unless the application has to answer.
+    async fn page(&self, query: &PageQuery) -> Option<Result<(String, Option<Reservation>), Problem>> {
+        let caller = self.session.login.as_ref().map_or(&Caller::Anybody, |login| &login.caller);
+        feed_of_command(&self.context.pipeline, caller, self.peer, query).await
+    }
+
+    /// Replies with JSON, or with its values.
+    fn reply(&mut self, json: &[u8], as_array: bool) {
+        if !as_array {
+            return self.replies.bulk(json);
+        }
+        if json.len() > ARRAY_BYTES_MAX {
+            return self
+                .replies
+                .error("ERR", format_args!("a reply of {} bytes is too large for AS ARRAY", json.len()));
+        }
+        match serde_json::from_slice::<Value>(json) {
+            Ok(value) => self.replies.json(&value),
+            Err(cause) => self.replies.error("ERR", format_args!("cannot reply with AS ARRAY: {cause}")),
+        }
     }
 
     /// Passes a response of known length on. A large one is reserved until the client has received it.
@@ -458,13 +494,13 @@ where
         }
         let head = http.head_mut();
         (head.method, head.version, head.peer_addr) = (method, Version::HTTP_11, self.peer);
-        head.uri = Uri::try_from(target).map_err(|cause| cause.to_string())?;
+        head.uri = Uri::try_from(target.into_path()).map_err(|cause| cause.to_string())?;
         head.headers.insert(HOST, HeaderValue::from_static("localhost"));
         if length > 0 {
             head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             head.headers.insert(CONTENT_LENGTH, length.into());
         }
-        if let Some(key) = &self.session.key {
+        if let Some(Login { key, .. }) = &self.session.login {
             let key = HeaderValue::try_from(format!("Bearer {key}")).map_err(|cause| cause.to_string())?;
             head.headers.insert(AUTHORIZATION, key);
         }

@@ -1,6 +1,7 @@
 //! The state of a connection, and its handshake and introspection commands.
 
 use crate::build_info::VERSION;
+use crate::http::auth::Caller;
 use crate::http::resp::commands::{COMMANDS, FeedCommand};
 use crate::http::resp::replies::{Replies, Version};
 
@@ -35,7 +36,14 @@ pub(super) struct Session {
     number: u64,
     name: String,
     /// The server key, once it was found to be valid.
-    pub(super) key: Option<String>,
+    pub(super) login: Option<Login>,
+}
+
+/// A valid server key, and its caller.
+#[derive(Debug)]
+pub(super) struct Login {
+    pub(super) key: String,
+    pub(super) caller: Caller,
 }
 
 /// The choices of a client in `HELLO`. They take effect together with its key.
