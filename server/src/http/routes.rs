@@ -16,13 +16,13 @@ use crate::http::auth::{Access, Caller, cors};
 use crate::http::changes::consumers;
 use crate::http::compression;
 use crate::http::engine_cell::ReadyEngine;
+use crate::http::handlers::page_query::PageQuery;
 #[cfg(feature = "cluster")]
 use crate::http::handlers::peer_snapshot;
 use crate::http::handlers::{
     all_posts, all_users, bulk_posts, diagnostics, erase, explain, feeds, follows, lists, many_feeds, metrics, posts,
     preferences, readiness, server, user_data, users,
 };
-use crate::http::handlers::page_query::PageQuery;
 use crate::http::middleware::pipeline::{self, Pipeline};
 use crate::http::middleware::pipeline_state::PipelineState;
 use crate::http::operation::{HandledBy, Needs, Operation, Right, WorkKind, user_in_path};

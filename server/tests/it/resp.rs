@@ -4,10 +4,14 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::auth::keys::Keys;
 use tidewire_server::http::state::HttpState;
 
@@ -15,25 +19,30 @@ use crate::access::tokens::{self, METRICS_KEY, READING_KEY, SERVER_KEY};
 use crate::server::Server;
 
 /// A client of the Redis protocol.
-struct Client(BufReader<TcpStream>);
+struct Client {
+    socket: BufReader<TcpStream>,
+    /// The number of push messages of RESP3.
+    pushes: usize,
+}
 
 impl Client {
     fn of(server: &Server) -> Self {
-        Self(BufReader::new(testkit::connect(server.resp())))
+        Self { socket: BufReader::new(testkit::connect(server.resp())), pushes: 0 }
     }
 
     fn send(&mut self, words: &[&str]) {
         let mut command = format!("*{}\r\n", words.len());
         words.iter().for_each(|word| command.push_str(&format!("${}\r\n{word}\r\n", word.len())));
-        self.0.get_mut().write_all(command.as_bytes()).unwrap();
+        self.socket.get_mut().write_all(command.as_bytes()).unwrap();
     }
 
     /// The next reply, as JSON; errors and statuses with their sign.
     fn reply(&mut self) -> Value {
         let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
+        self.socket.read_line(&mut line).unwrap();
         let (kind, text) = line.trim_end().split_at_checked(1).unwrap_or_default();
         let count = || text.parse::<usize>().unwrap();
+        self.pushes += usize::from(kind == ">");
         match kind {
             "+" | "-" => json!(line.trim_end()),
             ":" => json!(text.parse::<i64>().unwrap()),
@@ -42,10 +51,10 @@ impl Client {
             "$" if text == "-1" => Value::Null,
             "$" => {
                 let mut bytes = vec![0; count() + 2];
-                self.0.read_exact(&mut bytes).unwrap();
+                self.socket.read_exact(&mut bytes).unwrap();
                 json!(str::from_utf8(&bytes[..count()]).unwrap())
             }
-            "*" => (0..count()).map(|_| self.reply()).collect(),
+            "*" | ">" => (0..count()).map(|_| self.reply()).collect(),
             "%" => (0..count()).map(|_| (self.reply().as_str().unwrap().to_owned(), self.reply())).collect(),
             _ => json!("the connection ended"),
         }
@@ -54,6 +63,21 @@ impl Client {
     fn ask(&mut self, words: &[&str]) -> Value {
         self.send(words);
         self.reply()
+    }
+
+    /// The next message of a channel.
+    fn message(&mut self, channel: &str) -> Value {
+        let message = self.reply();
+        assert_eq!((&message[0], &message[1]), (&json!("message"), &json!(channel)), "{message}");
+        serde_json::from_str(message[2].as_str().unwrap()).unwrap()
+    }
+
+    /// Subscribes to a channel, and returns the first message.
+    fn subscribe(&mut self, channel: &str) -> Value {
+        assert_eq!(self.ask(&["SUBSCRIBE", channel])[1], channel);
+        let hello = self.message(channel);
+        assert_eq!(hello["type"], "hello");
+        hello
     }
 
     /// The JSON in a reply.
@@ -111,6 +135,34 @@ fn a_page_is_the_json_of_http() {
     ] {
         assert_eq!(client.ask(&[command, "ann", "bob"]), reply, "{command}");
     }
+}
+
+#[test]
+fn a_page_is_counted_and_bounded_as_over_http() {
+    let engine = Engine::start(EngineConfig::default());
+    let limits = AdmissionLimits { response_bytes: 100_000, ..AdmissionLimits::default() };
+    let server =
+        Server::serving(HttpState { admission: Admission::new(limits), ..HttpState::from(engine.clone()) }, engine);
+    let mut client = Client::of(&server);
+    client.ask(&["FEED.FOLLOW", "ann", "bob"]);
+    let body = format!("\"{}\"", "x".repeat(1_000));
+    for _ in 0..100 {
+        client.json(&["FEED.POST", "bob", &body, "WAIT"]);
+    }
+    // The first page wakes the reader.
+    for count in ["1", "20", "70"] {
+        let path = format!("/v1/users/ann/feed?limit={count}");
+        assert_eq!(client.ask(&["FEED.GET", "ann", "COUNT", count]), server.get(&path).text, "{count}");
+    }
+    let refused = client.ask(&["FEED.GET", "ann", "COUNT", "100"]);
+    assert!(refused.as_str().unwrap().starts_with("-OVERLOADED too many bytes of responses in progress"), "{refused}");
+    assert_eq!(client.json(&["FEED.GET", "ann", "COUNT", "70"])["items"].as_array().unwrap().len(), 70);
+    let metrics = server.get("/metrics").text;
+    for (status, count) in [("2xx", 7), ("5xx", 1)] {
+        let line = format!("tidewire_http_requests_total{{operation=\"read_feed\",status=\"{status}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    assert!(metrics.contains("tidewire_http_refusals_total{code=\"overloaded\"} 1\n"), "{metrics}");
 }
 
 #[test]
@@ -245,7 +297,7 @@ fn a_command_may_arrive_byte_by_byte() {
     let server = server();
     let mut client = Client::of(&server);
     for byte in b"*2\r\n$8\r\nFEED.GET\r\n$3\r\nann\r\nPING\r\n" {
-        client.0.get_mut().write_all(&[*byte]).unwrap();
+        client.socket.get_mut().write_all(&[*byte]).unwrap();
     }
     assert!(client.reply().as_str().unwrap().starts_with(r#"{"items":[]"#));
     assert_eq!(client.reply(), "+PONG");
@@ -272,6 +324,151 @@ fn an_echo_has_the_same_bytes() {
     let mut received = [0; 9];
     socket.read_exact(&mut received).unwrap();
     assert_eq!(&received, b"$3\r\n\xff\x00\n\r\n");
+}
+
+#[test]
+fn a_channel_receives_the_live_feed_and_resumes() {
+    let server = server();
+    let mut publisher = Client::of(&server);
+    for user in ["ann", "cid"] {
+        assert_eq!(publisher.ask(&["FEED.FOLLOW", user, "bob"]), r#"{"created":true}"#);
+    }
+    let mut client = Client::of(&server);
+    let hello = client.subscribe("feed:ann");
+    assert_eq!(hello["recovered"], false);
+    let mut post = |body| publisher.json(&["FEED.POST", "bob", body, "WAIT"]);
+    let first = post("1");
+    let message = client.message("feed:ann");
+    assert_eq!((&message["type"], &message["item"]["post"]), (&json!("post"), &first));
+    // Two channels of one connection.
+    client.subscribe("feed:cid");
+    let second = post("2");
+    let mut received = [client.reply(), client.reply()].map(|message| {
+        let event: Value = serde_json::from_str(message[2].as_str().unwrap()).unwrap();
+        assert_eq!(event["item"]["post"], second);
+        message[1].clone()
+    });
+    received.sort_by_key(Value::to_string);
+    assert_eq!(received, ["feed:ann", "feed:cid"]);
+    assert_eq!(client.ask(&["UNSUBSCRIBE", "feed:cid"]), json!(["unsubscribe", "feed:cid", 1]));
+    drop(client);
+
+    let third = post("3");
+    let mut client = Client::of(&server);
+    let channel = format!("feed:ann {}:{}", hello["epoch"].as_str().unwrap(), message["seq"]);
+    assert_eq!(client.subscribe(&channel)["recovered"], true);
+    let missed = [client.message(&channel), client.message(&channel)];
+    assert_eq!(missed.each_ref().map(|message| &message["item"]["post"]), [&second, &third]);
+    assert_eq!(client.ask(&["UNSUBSCRIBE"]), json!(["unsubscribe", channel, 0]));
+    assert_eq!(client.ask(&["UNSUBSCRIBE"]), json!(["unsubscribe", null, 0]));
+    assert_eq!(client.ask(&["PING"]), "+PONG");
+}
+
+#[test]
+fn commands_beside_subscriptions_need_resp3() {
+    let server = server();
+    let mut client = Client::of(&server);
+    client.subscribe("feed:ann");
+    assert_eq!(client.ask(&["SUBSCRIBE", "feed:ann"]), json!(["subscribe", "feed:ann", 1]), "once more is the same");
+    assert_eq!(client.ask(&["PING"]), json!(["pong", ""]));
+    assert_eq!(client.ask(&["PING", "x"]), json!(["pong", "x"]));
+    for refused in [&["FEED.GET", "ann"][..], &["HELLO", "3"], &["ECHO", "x"]] {
+        let reply = client.ask(refused);
+        assert!(
+            reply
+                .as_str()
+                .unwrap()
+                .ends_with("while subscribed: only SUBSCRIBE, UNSUBSCRIBE, PING, RESET and QUIT, or any after HELLO 3"),
+            "{reply}"
+        );
+    }
+    assert_eq!(client.ask(&["RESET"]), "+RESET");
+    assert_eq!(client.ask(&["HELLO", "3"])["proto"], 3);
+    client.subscribe("feed:ann");
+    assert_eq!(client.pushes, 2, "the confirmation and the first message");
+    assert_eq!(client.json(&["FEED.GET", "ann"])["items"], json!([]));
+    assert_eq!(client.ask(&["PING"]), "+PONG");
+    assert_eq!(client.subscribe("feed:bob no-position")["recovered"], false);
+}
+
+#[test]
+fn a_refused_channel_is_one_error_and_nothing_after_it() {
+    let server = server();
+    let mut client = Client::of(&server);
+    for (channels, refused) in [
+        (&["news"][..], r#"-ERR "news" is not a channel: use feed:USER"#),
+        (&["feed:ann", "feed:", "feed:bob"], r#"-ERR "feed:" is not a channel: use feed:USER"#),
+        (&["feed:tag:rust", "feed:ann"], "-NOT_A_USER "),
+        (&[], "-ERR wrong number of arguments for 'subscribe' command"),
+    ] {
+        let reply = client.ask(&[&["SUBSCRIBE"], channels].concat());
+        assert!(reply.as_str().is_some_and(|reply| reply.starts_with(refused)), "{reply}");
+        assert_eq!(client.ask(&["PING"]), "+PONG", "{channels:?}");
+    }
+}
+
+#[test]
+fn the_place_of_a_channel_is_free_for_the_next_command() {
+    let server = server();
+    let mut client = Client::of(&server);
+    // As many connections as a reader may have.
+    for nth in 0..32 {
+        client.subscribe(&format!("feed:ann {nth}"));
+    }
+    let reply = client.ask(&["SUBSCRIBE", "feed:ann"]);
+    assert!(reply.as_str().is_some_and(|reply| reply.starts_with("-TOO_MANY_CONNECTIONS ")), "{reply}");
+    assert_eq!(client.ask(&["UNSUBSCRIBE", "x"]), json!(["unsubscribe", "x", 32]));
+    let pipeline = "*2\r\n$11\r\nUNSUBSCRIBE\r\n$10\r\nfeed:ann 0\r\n*2\r\n$9\r\nSUBSCRIBE\r\n$8\r\nfeed:ann\r\n";
+    client.socket.get_mut().write_all(pipeline.as_bytes()).unwrap();
+    assert_eq!(client.reply(), json!(["unsubscribe", "feed:ann 0", 31]));
+    assert_eq!(client.reply(), json!(["subscribe", "feed:ann", 32]));
+}
+
+#[test]
+fn messages_arrive_while_commands_never_cease() {
+    let server = server();
+    let mut client = Client::of(&server);
+    client.ask(&["FEED.FOLLOW", "ann", "bob"]);
+    client.ask(&["HELLO", "3"]);
+    client.subscribe("feed:ann");
+    let (mut writer, is_over) = (client.socket.get_ref().try_clone().unwrap(), Arc::new(AtomicBool::new(false)));
+    let stopped = Arc::clone(&is_over);
+    let writing = thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) && writer.write_all("FEED.GET ann\r\n".repeat(1_000).as_bytes()).is_ok()
+        {
+        }
+    });
+    Client::of(&server).json(&["FEED.POST", "bob", "1", "WAIT"]);
+    let is_received = (0..20_000).any(|_| client.reply().is_array());
+    is_over.store(true, Ordering::Relaxed);
+    // The writer may wait for a reader.
+    client.socket.get_ref().shutdown(Shutdown::Both).unwrap();
+    writing.join().unwrap();
+    assert!(is_received, "no message among 20,000 replies");
+}
+
+#[test]
+fn a_subscribed_connection_ends_when_the_server_stops() {
+    let server = server();
+    let mut client = Client::of(&server);
+    client.subscribe("feed:ann");
+    drop(server);
+    assert_eq!(client.reply(), "the connection ended");
+}
+
+#[test]
+fn a_connection_ends_when_a_subscription_ends() {
+    let engine = Engine::start(EngineConfig { live_heartbeat: Duration::from_millis(50), ..EngineConfig::default() });
+    let access = Arc::new(tokens::access());
+    let state = HttpState { access: Arc::clone(&access), ..HttpState::from(engine.clone()) };
+    let server = Server::serving(state, engine);
+    let mut client = Client::of(&server);
+    let reply = client.ask(&["SUBSCRIBE", "feed:ann"]);
+    assert_eq!(reply, "-NOAUTH send a valid server key by AUTH");
+    assert_eq!(client.ask(&["AUTH", READING_KEY]), "+OK");
+    client.subscribe("feed:ann");
+    access.replace(Keys::default());
+    assert_eq!(client.reply(), "the connection ended");
 }
 
 /// The program of Redis itself, if it is installed.

@@ -37,6 +37,8 @@ pub(super) struct Request {
     pub(super) body: String,
     /// True to answer with values of the protocol in place of JSON.
     pub(super) as_array: bool,
+    /// The sequence of a cluster's log that the response must have applied.
+    pub(super) after_sequence: Option<u64>,
 }
 
 /// The resource of a request.
@@ -101,29 +103,36 @@ const WRITE: bool = true;
 
 /// All feed commands, the most frequent first.
 pub(super) static COMMANDS: &[FeedCommand] = &[
-    command("FEED.GET", "user [COUNT n] [BEFORE cursor | AFTER cursor] [IDS] [AS ARRAY]", (-2, READ), |words| {
-        let user = words.next("user")?;
-        let (options, as_array) = page_options(words)?;
-        let target = match PageQuery::of(user, options.iter().copied()) {
-            Some(query) => Target::Feed(query),
-            // The application refuses it.
-            None => Target::Path(with_options(feed_path(user), &options)),
-        };
-        Ok(Request { method: Method::GET, target, body: String::new(), as_array })
-    }),
+    command(
+        "FEED.GET",
+        "user [COUNT n] [BEFORE cursor | AFTER cursor] [IDS] [AFTERSEQUENCE n] [AS ARRAY]",
+        (-2, READ),
+        |words| {
+            let user = words.next("user")?;
+            page(words, |parameters| match PageQuery::of(user, parameters.iter().copied()) {
+                Some(query) => Target::Feed(query),
+                // The application refuses it.
+                None => Target::Path(with_parameters(feed_path(user), parameters)),
+            })
+        },
+    ),
     command(
         "FEED.POST",
         "author body [ID id] [EXTERNALID id] [AT time] [KIND kind] [TAGS n tag ...] [TOPIC topic] [REPLYTO id] [REPOSTOF id] [WAIT] [AS ARRAY]",
         (-3, WRITE),
         publish,
     ),
-    command("FEED.MGET", "n user ... [COUNT n] [IDS] [AS ARRAY]", (-3, READ), read_feeds),
-    command("FEED.OWN", "source [COUNT n] [BEFORE cursor | AFTER cursor] [IDS] [AS ARRAY]", (-2, READ), |words| {
-        let source = words.next("source")?;
-        let (options, as_array) = page_options(words)?;
-        let target = with_options(format!("/v1/users/{}/posts", encoded(source)), &options);
-        Ok(Request { as_array, ..get(target) })
-    }),
+    command("FEED.MGET", "n user ... [COUNT n] [IDS] [AFTERSEQUENCE n] [AS ARRAY]", (-3, READ), read_feeds),
+    command(
+        "FEED.OWN",
+        "source [COUNT n] [BEFORE cursor | AFTER cursor] [IDS] [AFTERSEQUENCE n] [AS ARRAY]",
+        (-2, READ),
+        |words| {
+            let source = words.next("source")?;
+            let path = format!("/v1/users/{}/posts", encoded(source));
+            page(words, |parameters| Target::Path(with_parameters(path, parameters)))
+        },
+    ),
     command("FEED.POSTS", "id ...", (-2, READ), |words| {
         let ids = std::iter::from_fn(|| words.take()).collect::<Result<Vec<_>, _>>()?;
         if let Some(id) = ids.iter().find(|id| id.contains(',')) {
@@ -214,41 +223,47 @@ impl<'a> Words<'_, 'a> {
     }
 }
 
-fn encoded(text: &str) -> impl std::fmt::Display {
+/// Encodes a part of a path or of a query.
+pub(super) fn encoded(text: &str) -> impl std::fmt::Display {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
 fn request(method: Method, path: String) -> Request {
-    Request { method, target: Target::Path(path), body: String::new(), as_array: false }
+    Request { method, target: Target::Path(path), body: String::new(), as_array: false, after_sequence: None }
 }
 
 fn feed_path(user: &str) -> String {
     format!("/v1/users/{}/feed", encoded(user))
 }
 
-fn get(target: String) -> Request {
+/// Returns a request of a path and query.
+pub(super) fn get(target: String) -> Request {
     request(Method::GET, target)
 }
 
-/// Parses the options of a page as parameters of a query. Returns true with them for `AS ARRAY`.
-fn page_options<'a>(words: &mut Words<'_, 'a>) -> Result<(Vec<(&'static str, &'a str)>, bool), SyntaxError> {
-    let (mut options, mut as_array) = (Vec::new(), false);
+/// Returns the request of a page. `target` gets the options as the parameters of a query.
+fn page<'a>(
+    words: &mut Words<'_, 'a>,
+    target: impl FnOnce(&[(&'static str, &'a str)]) -> Target,
+) -> Result<Request, SyntaxError> {
+    let (mut parameters, mut as_array, mut after_sequence) = (Vec::new(), false, None);
     while let Some(option) = words.option()? {
         match &*option {
-            "COUNT" => options.push(("limit", words.next("COUNT n")?)),
-            "BEFORE" => options.push(("before", words.next("BEFORE cursor")?)),
-            "AFTER" => options.push(("after", words.next("AFTER cursor")?)),
-            "IDS" => options.push(("fields", "ids")),
+            "COUNT" => parameters.push(("limit", words.next("COUNT n")?)),
+            "BEFORE" => parameters.push(("before", words.next("BEFORE cursor")?)),
+            "AFTER" => parameters.push(("after", words.next("AFTER cursor")?)),
+            "IDS" => parameters.push(("fields", "ids")),
+            "AFTERSEQUENCE" => after_sequence = Some(words.number("AFTERSEQUENCE n")?),
             "AS" => as_array = array(words)?,
             _ => return Err(SyntaxError::Unknown(option)),
         }
     }
-    Ok((options, as_array))
+    Ok(Request { method: Method::GET, target: target(&parameters), body: String::new(), as_array, after_sequence })
 }
 
 /// Appends parameters to a path.
-fn with_options(mut path: String, options: &[(&str, &str)]) -> String {
-    for (nth, (name, value)) in options.iter().enumerate() {
+fn with_parameters(mut path: String, parameters: &[(&str, &str)]) -> String {
+    for (nth, (name, value)) in parameters.iter().enumerate() {
         let separator = if nth == 0 { '?' } else { '&' };
         path.push_str(&format!("{separator}{name}={}", encoded(value)));
     }
@@ -265,16 +280,18 @@ fn read_feeds(words: &mut Words<'_, '_>) -> Result<Request, SyntaxError> {
     let count: usize = words.number("n")?;
     let users = (0..count).map(|_| words.next("user")).collect::<Result<Vec<_>, _>>()?;
     let (mut body, mut as_array) = (Map::from_iter([("users".to_owned(), json!(users))]), false);
+    let mut after_sequence = None;
     while let Some(option) = words.option()? {
         match &*option {
             "COUNT" => drop(body.insert("limit".to_owned(), json!(words.number::<usize>("COUNT n")?))),
             "IDS" => drop(body.insert("fields".to_owned(), json!("ids"))),
+            "AFTERSEQUENCE" => after_sequence = Some(words.number("AFTERSEQUENCE n")?),
             "AS" => as_array = array(words)?,
             _ => return Err(SyntaxError::Unknown(option)),
         }
     }
     let body = Value::from(body).to_string();
-    Ok(Request { body, as_array, ..request(Method::POST, "/v1/feeds".to_owned()) })
+    Ok(Request { body, as_array, after_sequence, ..request(Method::POST, "/v1/feeds".to_owned()) })
 }
 
 fn publish(words: &mut Words<'_, '_>) -> Result<Request, SyntaxError> {
@@ -374,8 +391,9 @@ mod tests {
         let command = FeedCommand::find(words.next().unwrap()).unwrap();
         let request = command.request(&mut words).map_err(|cause| cause.to_string())?;
         let array = if request.as_array { " as array" } else { "" };
+        let after = request.after_sequence.map(|sequence| format!(" after {sequence}")).unwrap_or_default();
         let target = request.target.into_path();
-        Ok(format!("{} {target} {}{array}", request.method, request.body).trim_end().to_owned())
+        Ok(format!("{} {target} {}{array}{after}", request.method, request.body).trim_end().to_owned())
     }
 
     #[test]
@@ -386,7 +404,9 @@ mod tests {
             ("FEED.GET ann COUNT 5 BEFORE c== IDS", "GET /v1/users/ann/feed?limit=5&before=c%3D%3D&fields=ids"),
             ("FEED.GET a/b AFTER c AS ARRAY", "GET /v1/users/a%2Fb/feed?after=c  as array"),
             ("FEED.GET ann COUNT 5 COUNT 5", "GET /v1/users/ann/feed?limit=5&limit=5"),
+            ("FEED.GET ann AFTERSEQUENCE 7", "GET /v1/users/ann/feed?limit=20  after 7"),
             ("FEED.MGET 2 ann bob COUNT 3", r#"POST /v1/feeds {"limit":3,"users":["ann","bob"]}"#),
+            ("FEED.MGET 1 ann AFTERSEQUENCE 7", r#"POST /v1/feeds {"users":["ann"]} after 7"#),
             ("FEED.OWN tag:東京 COUNT 1", "GET /v1/users/tag%3A%E6%9D%B1%E4%BA%AC/posts?limit=1"),
             ("FEED.POST bob 1", r#"POST /v1/posts {"author":"bob","body":1}"#),
             (
@@ -413,9 +433,11 @@ mod tests {
     fn a_page_requests_the_entries_that_its_words_name() {
         let position = Position { published_at: UnixMicros(7), id: PostId(9) };
         let token = Resume { above: Some(UnixMicros(8)), ..Resume::at(position) };
-        for (option, value) in
-            [("before", cursor::encode(position)), ("after", cursor::encode(position)), ("after", cursor::encode_resume(token))]
-        {
+        for (option, value) in [
+            ("before", cursor::encode(position)),
+            ("after", cursor::encode(position)),
+            ("after", cursor::encode_resume(token)),
+        ] {
             let path = request_of(&format!("FEED.GET ann {option} {value}"));
             assert_eq!(path, Ok(format!("GET /v1/users/ann/feed?limit=20&{option}={value}")));
         }
@@ -426,6 +448,7 @@ mod tests {
         for (command, refused) in [
             ("FEED.GET", "user is missing"),
             ("FEED.GET ann COUNT", "COUNT n is missing"),
+            ("FEED.OWN ann AFTERSEQUENCE x", "AFTERSEQUENCE n is not a number: \"x\""),
             ("FEED.GET ann TOP", "unknown option \"TOP\""),
             ("FEED.GET ann AS JSON", "unknown option \"AS JSON\""),
             ("FEED.MGET two ann bob", "n is not a number: \"two\""),

@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use actix_http::{BoxedPayloadStream, Payload, Request as HttpRequest};
 use actix_server::GracefulShutdownSignal;
 use actix_service::{IntoServiceFactory, Service, ServiceFactory, fn_factory, fn_service};
-use actix_web::body::{BodySize, MessageBody, to_bytes_limited};
+use actix_web::body::{BodySize, BoxBody, MessageBody, to_bytes_limited};
 use actix_web::dev::{AppConfig, ServiceResponse};
 use actix_web::http::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
 };
-use actix_web::http::{StatusCode, Uri, Version};
+use actix_web::http::{self, StatusCode, Uri};
 use actix_web::rt::time::timeout;
 use actix_web::web::{Buf as _, Bytes, BytesMut};
-use actix_web::{Error, ResponseError as _};
+use actix_web::{Error, HttpResponse, ResponseError as _};
 use futures_util::future::{Either, FutureExt as _, select};
 use futures_util::stream;
 use serde::Deserialize;
@@ -35,12 +35,14 @@ use crate::http::admission::Reservation;
 use crate::http::auth::Caller;
 use crate::http::handlers::page_query::PageQuery;
 use crate::http::middleware::pipeline_state::PipelineState;
+use crate::http::middleware::response_guard;
 use crate::http::operation::{Needs, Right};
 use crate::http::problem::Problem;
-use crate::http::resp::commands::{FeedCommand, Request, Target};
+use crate::http::resp::commands::{FeedCommand, Request, Target, get};
 use crate::http::resp::protocol::{Limits, Parser, ProtocolError};
-use crate::http::resp::replies::Replies;
+use crate::http::resp::replies::{Replies, Version};
 use crate::http::resp::session::{Effect, Hello, Login, Session};
+use crate::http::resp::subscriptions::{self, Subscriptions};
 use crate::http::routes::feed_of_command;
 use crate::http::sockets::connection_slots::connection_state::{ConnectionState, UnderWay};
 use tidewire::limits::{FEEDS_ANSWER_BYTES, UNREAD_BYTES_MAX};
@@ -63,6 +65,9 @@ const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum time for a client to receive the last replies of a connection that the server closes.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// The commands that a connection of RESP2 accepts while it has subscriptions.
+const SUBSCRIBED: &[&str] = &["SUBSCRIBE", "UNSUBSCRIBE", "PING", "RESET", "QUIT"];
 
 /// The record of the log that a response of a cluster contains, and the header that makes a later read wait for it.
 const SEQUENCE: HeaderName = HeaderName::from_static("tidewire-sequence");
@@ -126,6 +131,8 @@ where
                     connection,
                     idle_guard: None,
                     sequence: None,
+                    subscriptions: Subscriptions::new(),
+                    subscribed: None,
                 };
                 connection.run(socket)
             }))
@@ -134,7 +141,7 @@ where
 }
 
 /// A connection and its state.
-struct RespConnection<S> {
+struct RespConnection<S, B> {
     app: Rc<S>,
     context: RespContext,
     peer: Option<SocketAddr>,
@@ -144,7 +151,10 @@ struct RespConnection<S> {
     /// Protects the connection of an authenticated client from being closed as idle: clients keep connections in pools.
     idle_guard: Option<IdleGuard>,
     /// The last record of a cluster's log that a response contained: later reads see it.
-    sequence: Option<HeaderValue>,
+    sequence: Option<u64>,
+    subscriptions: Subscriptions<B>,
+    /// Protects a connection with subscriptions from being closed as idle.
+    subscribed: Option<UnderWay>,
 }
 
 /// Counts a connection that is kept while it is idle.
@@ -167,11 +177,13 @@ enum Next {
     Authenticates(String, Option<Hello>),
     /// The application answers.
     Request(Request),
+    /// The client subscribes to these channels.
+    Subscribes(Vec<String>),
     /// The connection ends.
     Ends,
 }
 
-impl<S, B> RespConnection<S>
+impl<S, B> RespConnection<S, B>
 where
     S: Service<HttpRequest, Response = ServiceResponse<B>, Error = Error>,
     B: MessageBody,
@@ -182,13 +194,17 @@ where
         let mut stopping = pin!(stopping.notified());
         let (mut input, mut parser, mut incomplete_since) = (BytesMut::new(), Parser::default(), None);
         loop {
+            let received = input.len();
             let stays_open = self.execute_all(&mut input, &mut parser, &mut socket).await?;
+            // Here as well, because there may always be another command to read.
+            let messages = self.subscriptions.write_next(&mut self.replies, REPLIES_BYTES).now_or_never();
             self.send(&mut socket).await?;
-            if !stays_open {
+            if !stays_open || messages == Some(false) {
                 return close(&mut socket).await;
             }
-            incomplete_since = (!input.is_empty()).then(|| incomplete_since.unwrap_or_else(Instant::now));
-            let bytes = {
+            incomplete_since = begun(incomplete_since, received, input.len(), Instant::now());
+            let (subscriptions, replies) = (&mut self.subscriptions, &mut self.replies);
+            let goes_on = {
                 let reading = pin!(async {
                     let reading = read(&mut socket, &mut input);
                     match incomplete_since {
@@ -197,13 +213,16 @@ where
                         Some(since) => timeout(COMMAND_TIME_MAX.saturating_sub(since.elapsed()), reading).await,
                     }
                 });
-                match select(&mut stopping, reading).await {
-                    Either::Right((Ok(read), _)) => read?,
+                let messages = pin!(subscriptions.write_next(replies, REPLIES_BYTES));
+                match select(&mut stopping, select(reading, messages)).await {
+                    Either::Right((Either::Left((Ok(read), _)), _)) => read? > 0,
+                    Either::Right((Either::Right((goes_on, _)), _)) => goes_on,
                     // The server stops, or the rest of a command does not come.
-                    Either::Right((Err(_), _)) | Either::Left(_) => 0,
+                    Either::Right((Either::Left((Err(_), _)), _)) | Either::Left(_) => false,
                 }
             };
-            if bytes == 0 {
+            if !goes_on {
+                self.send(&mut socket).await?;
                 return close(&mut socket).await;
             }
         }
@@ -252,6 +271,7 @@ where
                 Next::Replied => {}
                 Next::Authenticates(key, hello) => self.authenticate(key, hello).await,
                 Next::Request(request) => self.answer(request, socket).await?,
+                Next::Subscribes(channels) => self.subscribe(channels, socket).await?,
                 Next::Ends => return Ok(false),
             }
             if self.replies.bytes.len() >= REPLIES_BYTES {
@@ -273,6 +293,14 @@ where
     fn next(&mut self, words: &mut dyn Iterator<Item = &[u8]>) -> Next {
         // An empty command has no reply.
         let Some(name) = words.next() else { return Next::Replied };
+        // In RESP2 a client cannot tell messages from replies.
+        let is_limited = !self.subscriptions.is_empty() && self.replies.version == Version::Two;
+        if is_limited && !SUBSCRIBED.iter().any(|allowed| name.eq_ignore_ascii_case(allowed.as_bytes())) {
+            let name = String::from_utf8_lossy(name);
+            let allowed = "only SUBSCRIBE, UNSUBSCRIBE, PING, RESET and QUIT, or any after HELLO 3";
+            self.replies.error("ERR", format_args!("'{name}' is not allowed while subscribed: {allowed}"));
+            return Next::Replied;
+        }
         if let Some(command) = FeedCommand::find(name) {
             return match command.request(words) {
                 Ok(request) => Next::Request(request),
@@ -284,6 +312,12 @@ where
         }
         let name = String::from_utf8_lossy(name).to_ascii_uppercase();
         let words: Vec<&[u8]> = words.collect();
+        if let ("PING", true, [] | [_]) = (&*name, is_limited, &words[..]) {
+            self.replies.array(2);
+            self.replies.bulk("pong");
+            self.replies.bulk(words.first().copied().unwrap_or_default());
+            return Next::Replied;
+        }
         // The text of these may be any bytes.
         if let ("PING" | "ECHO", [text]) = (&*name, &words[..]) {
             self.replies.bulk(text);
@@ -291,11 +325,26 @@ where
         }
         let words: Vec<_> = words.into_iter().map(String::from_utf8_lossy).collect();
         let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        match (&*name, &words[..]) {
+            ("SUBSCRIBE", [_, ..]) => return Next::Subscribes(words.iter().map(|word| (*word).to_owned()).collect()),
+            ("UNSUBSCRIBE", channels) => {
+                self.subscriptions.remove(channels, &mut self.replies);
+                if self.subscriptions.is_empty() {
+                    self.subscribed = None;
+                }
+                return Next::Replied;
+            }
+            _ => {}
+        }
         let is_ready = self.context.pipeline.engine_cell.engine().is_some();
         match self.session.answer(&name, &words, is_ready, &mut self.replies) {
             Effect::Replied => {}
             Effect::Ends => return Next::Ends,
-            Effect::Reset => self.forget_key(),
+            Effect::Reset => {
+                self.forget_key();
+                self.subscriptions.clear();
+                self.subscribed = None;
+            }
             Effect::Authenticates(key, hello) => return Next::Authenticates(key, hello),
             Effect::Other => self.replies.error("ERR", format_args!("unknown command '{name}'")),
         }
@@ -349,6 +398,34 @@ where
         self.idle_guard = None;
     }
 
+    /// Subscribes to channels. Ends at the first one that is refused: clients expect no reply after an error.
+    ///
+    /// # Errors
+    /// Fails if the client cannot receive the replies.
+    async fn subscribe<T: AsyncWrite + Unpin>(&mut self, channels: Vec<String>, socket: &mut T) -> io::Result<()> {
+        if let Err(cause) = self.subscriptions.check(&channels) {
+            self.replies.error("ERR", cause);
+            return Ok(());
+        }
+        for channel in channels {
+            if let Some(path) = subscriptions::target(&channel).filter(|_| !self.subscriptions.contains(&channel)) {
+                if self.subscribed.is_none() {
+                    self.subscribed = Some(self.connection.begin().ok_or(io::ErrorKind::ConnectionAborted)?);
+                }
+                let Some(body) = self.respond(get(path)).await else { break };
+                self.subscriptions.add(&channel, body);
+            }
+            self.subscriptions.confirm(&channel, &mut self.replies);
+            if self.replies.bytes.len() >= REPLIES_BYTES {
+                self.send(socket).await?;
+            }
+        }
+        if self.subscriptions.is_empty() {
+            self.subscribed = None;
+        }
+        Ok(())
+    }
+
     /// Answers a request as the application does.
     ///
     /// # Errors
@@ -361,50 +438,28 @@ where
             && let Some(answer) = AssertUnwindSafe(self.page(query)).catch_unwind().await.unwrap_or_default()
         {
             match answer {
+                Ok((page, None)) => self.reply(page.as_bytes(), as_array),
                 Ok((page, reservation)) => {
-                    self.reply(page.as_bytes(), as_array);
-                    if reservation.is_some() {
-                        self.send(socket).await?;
-                    }
+                    let body = response_guard::body(BoxBody::new(page), reservation, self.context.pipeline.pace);
+                    return self.reply_with(body, as_array, socket).await;
                 }
-                Err(problem) => {
-                    let response = problem.error_response();
-                    let head = Head::of(response.status(), response.headers());
-                    let body = collected(response.into_body()).await.unwrap_or_default();
-                    self.refuse_command(&head, &body);
-                }
+                Err(problem) => self.refuse_with(problem.error_response()).await,
             }
             return Ok(());
         }
-        let request = match self.http_request(request) {
-            Ok(request) => request,
-            Err(cause) => {
-                self.replies.error("ERR", cause);
-                return Ok(());
-            }
-        };
-        let response = match AssertUnwindSafe(self.app.call(request)).catch_unwind().await {
-            Ok(Ok(response)) => response,
-            Ok(Err(cause)) => {
-                let response = cause.error_response();
-                let head = Head::of(response.status(), response.headers());
-                let body = collected(response.into_body()).await.unwrap_or_default();
-                self.refuse_command(&head, &body);
-                return Ok(());
-            }
-            Err(_) => {
-                self.replies.error("INTERNAL", "the command failed; the log of the server has the cause");
-                return Ok(());
-            }
-        };
-        let head = Head::of(response.status(), response.headers());
-        self.sequence = response.headers().get(SEQUENCE).cloned().or(self.sequence.take());
-        let body = response.into_body();
-        if !head.status.is_success() {
-            let body = collected(body).await.unwrap_or_default();
-            self.refuse_command(&head, &body);
-            return Ok(());
+        match self.respond(request).await {
+            Some(body) => self.reply_with(body, as_array, socket).await,
+            None => Ok(()),
         }
+    }
+
+    /// Replies with the body of a response.
+    async fn reply_with<T: AsyncWrite + Unpin>(
+        &mut self,
+        body: impl MessageBody,
+        as_array: bool,
+        socket: &mut T,
+    ) -> io::Result<()> {
         match body.size() {
             BodySize::None | BodySize::Sized(0) => self.replies.status("OK"),
             BodySize::Sized(bytes) if !as_array => return self.pass_on(body, bytes, socket).await,
@@ -414,6 +469,46 @@ where
             },
         }
         Ok(())
+    }
+
+    /// Returns the body of the application's response, or refuses the command.
+    async fn respond(&mut self, request: Request) -> Option<B> {
+        let request = match self.http_request(request) {
+            Ok(request) => request,
+            Err(cause) => {
+                self.replies.error("ERR", cause);
+                return None;
+            }
+        };
+        let response = match AssertUnwindSafe(self.app.call(request)).catch_unwind().await {
+            Ok(Ok(response)) => response,
+            Ok(Err(cause)) => {
+                self.refuse_with(cause.error_response()).await;
+                return None;
+            }
+            Err(_) => {
+                self.replies.error("INTERNAL", "the command failed; the log of the server has the cause");
+                return None;
+            }
+        };
+        let sequence = response.headers().get(SEQUENCE);
+        self.sequence = sequence.and_then(|sequence| sequence.to_str().ok()?.parse().ok()).max(self.sequence);
+        let response = HttpResponse::from(response);
+        if response.status().is_success() {
+            return Some(response.into_body());
+        }
+        self.refuse_with(response).await;
+        None
+    }
+
+    /// Replies with the problem of a response. A key that is not valid any more is forgotten.
+    async fn refuse_with(&mut self, response: HttpResponse<impl MessageBody>) {
+        let head = Head::of(response.status(), response.headers());
+        let body = collected(response.into_body()).await.unwrap_or_default();
+        if head.status == StatusCode::UNAUTHORIZED {
+            self.forget_key();
+        }
+        self.refuse(&head, &body, "NOAUTH");
     }
 
     /// Reads a page without a request, unless the application has to answer.
@@ -439,7 +534,12 @@ where
     }
 
     /// Passes a response of known length on. A large one is reserved until the client has received it.
-    async fn pass_on<T: AsyncWrite + Unpin>(&mut self, body: B, bytes: u64, socket: &mut T) -> io::Result<()> {
+    async fn pass_on<T: AsyncWrite + Unpin>(
+        &mut self,
+        body: impl MessageBody,
+        bytes: u64,
+        socket: &mut T,
+    ) -> io::Result<()> {
         self.replies.bytes.reserve(REPLIES_BYTES.min(usize::try_from(bytes).unwrap_or(REPLIES_BYTES) + 32));
         self.replies.bulk_head(bytes);
         let mut body = pin!(body);
@@ -453,14 +553,6 @@ where
         }
         self.replies.bytes.extend_from_slice(b"\r\n");
         Ok(())
-    }
-
-    /// Replies with the problem of a command. A key that is not valid any more is forgotten.
-    fn refuse_command(&mut self, head: &Head, body: &[u8]) {
-        if head.status == StatusCode::UNAUTHORIZED {
-            self.forget_key();
-        }
-        self.refuse(head, body, "NOAUTH");
     }
 
     /// Replies with a problem. `unauthenticated` is the code of Redis if the problem is the key.
@@ -485,7 +577,7 @@ where
 
     /// Returns a request as it would come over HTTP.
     fn http_request(&self, request: Request) -> Result<HttpRequest, String> {
-        let Request { method, target, body, .. } = request;
+        let Request { method, target, body, after_sequence, .. } = request;
         let (mut http, length) = (HttpRequest::new(), body.len());
         if length > 0 {
             let body = Bytes::from(body);
@@ -493,7 +585,7 @@ where
             http = HttpRequest::with_payload(Payload::Stream { payload });
         }
         let head = http.head_mut();
-        (head.method, head.version, head.peer_addr) = (method, Version::HTTP_11, self.peer);
+        (head.method, head.version, head.peer_addr) = (method, http::Version::HTTP_11, self.peer);
         head.uri = Uri::try_from(target.into_path()).map_err(|cause| cause.to_string())?;
         head.headers.insert(HOST, HeaderValue::from_static("localhost"));
         if length > 0 {
@@ -504,8 +596,8 @@ where
             let key = HeaderValue::try_from(format!("Bearer {key}")).map_err(|cause| cause.to_string())?;
             head.headers.insert(AUTHORIZATION, key);
         }
-        if let Some(sequence) = &self.sequence {
-            head.headers.insert(AFTER, sequence.clone());
+        if let Some(sequence) = after_sequence.max(self.sequence) {
+            head.headers.insert(AFTER, sequence.into());
         }
         Ok(http)
     }
@@ -529,6 +621,13 @@ async fn collected(body: impl MessageBody) -> Option<Bytes> {
     to_bytes_limited(body, COLLECTED_BYTES_MAX).await.ok()?.ok()
 }
 
+/// Returns the time at which the command began whose first bytes the input has. `before` and `after` are the bytes of the input before and
+/// after the execution of complete commands.
+fn begun(earlier: Option<Instant>, before: usize, after: usize, now: Instant) -> Option<Instant> {
+    let is_same = after == before;
+    (after > 0).then(|| earlier.filter(|_| is_same).unwrap_or(now))
+}
+
 /// Reads from a socket. Returns the number of bytes that were added to the input.
 async fn read<T: AsyncRead + Unpin>(socket: &mut T, input: &mut BytesMut) -> io::Result<usize> {
     poll_fn(|task| {
@@ -548,4 +647,26 @@ async fn close<T: AsyncRead + AsyncWrite + Unpin>(socket: &mut T) -> io::Result<
     let mut rest = socket.take(UNREAD_BYTES_MAX as u64);
     let _ = timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_command_begins_with_its_first_byte() {
+        let began = Instant::now();
+        let now = began + Duration::from_secs(1);
+        for (earlier, before, after, expected) in [
+            (None, 0, 0, None),
+            (None, 5, 5, Some(now)),
+            // More of the same command.
+            (Some(began), 9, 9, Some(began)),
+            // Another command was complete.
+            (Some(began), 9, 5, Some(now)),
+            (Some(began), 9, 0, None),
+        ] {
+            assert_eq!(begun(earlier, before, after, now), expected, "{before} {after}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use serde::de::IgnoredAny;
 
 use crate::http::resp::commands::FeedCommand;
 use crate::http::resp::protocol::{Limits, Parser, ProtocolError};
+use crate::http::resp::subscriptions;
 
 /// Parses `data` as a pipeline of commands, at once and in small pieces, and makes their requests.
 ///
@@ -17,15 +18,24 @@ pub fn commands(data: &[u8]) {
     }
     for words in &whole.0 {
         let mut words = words.iter().map(Vec::as_slice);
-        let Some(command) = words.next().and_then(FeedCommand::find) else { continue };
+        let Some(name) = words.next() else { continue };
+        let Some(command) = FeedCommand::find(name) else {
+            let channels = words.filter_map(|word| str::from_utf8(word).ok());
+            channels.filter_map(subscriptions::target).for_each(|target| check_target(&target));
+            continue;
+        };
         let Ok(request) = command.request(&mut words) else { continue };
-        let uri = Uri::try_from(request.target.as_str()).expect("the path is encoded");
-        assert!(uri.path().starts_with("/v1/") && uri.authority().is_none(), "{}", request.target);
+        check_target(&request.target.into_path());
         if !request.body.is_empty() {
             assert!(request.body.starts_with('{'), "{}", request.body);
             serde_json::from_str::<IgnoredAny>(&request.body).expect("the body is JSON");
         }
     }
+}
+
+fn check_target(target: &str) {
+    let uri = Uri::try_from(target).expect("the path is encoded");
+    assert!(uri.path().starts_with("/v1/") && uri.authority().is_none(), "{target}");
 }
 
 /// Returns the words of all commands, and the error at their end.

@@ -5,6 +5,7 @@
 //! - the request of each feed command ([`commands`]), which the application of the worker answers like a request that came over HTTP. So
 //!   permissions, limits, rates, metrics, problems and the nodes of a cluster are the same;
 //! - one connection: its commands in order, its credential and its protocol ([`connection`]);
+//! - the live feeds that a connection watches ([`subscriptions`]);
 //! - the handshake and introspection commands ([`session`]).
 
 mod commands;
@@ -14,5 +15,6 @@ pub(in crate::http) mod fuzzing;
 mod protocol;
 mod replies;
 mod session;
+mod subscriptions;
 
 pub(in crate::http) use crate::http::resp::connection::{RespContext, serve};

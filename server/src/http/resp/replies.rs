@@ -68,6 +68,14 @@ impl Replies {
         }
     }
 
+    /// Appends the beginning of a message that no command asked for, whose elements follow. In RESP2 it is an array.
+    pub(super) fn push(&mut self, length: usize) {
+        match self.version {
+            Version::Two => self.array(length),
+            Version::Three => self.line('>', length),
+        }
+    }
+
     /// Appends the absence of a value.
     pub(super) fn null(&mut self) {
         match self.version {

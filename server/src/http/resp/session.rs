@@ -24,6 +24,11 @@ const NOT_SUPPORTED: &[(&[&str], &str)] = &[
         "scripts are not supported",
     ),
     (
+        &["PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE", "PUBSUB"],
+        "only SUBSCRIBE and UNSUBSCRIBE are supported, with channels that are named feed:USER",
+    ),
+    (&["PUBLISH", "SPUBLISH"], "FEED.POST publishes a post"),
+    (
         &["GET", "SET", "DEL", "LPUSH", "RPUSH", "LRANGE", "ZADD", "ZRANGE", "HSET", "HGET", "INCR", "KEYS", "SCAN"],
         "this server has feeds in place of keys: see FEED.GET",
     ),
@@ -94,7 +99,7 @@ impl Session {
             ("CLIENT", [subcommand, words @ ..]) => self.client(&subcommand.to_ascii_uppercase(), words, replies),
             ("COMMAND", words) => describe(words, replies),
             ("INFO", _) => replies.bulk(info(is_ready)),
-            ("PING" | "ECHO" | "AUTH" | "RESET" | "CLIENT", _) => {
+            ("PING" | "ECHO" | "AUTH" | "RESET" | "CLIENT" | "SUBSCRIBE", _) => {
                 replies.error(
                     "ERR",
                     format_args!("wrong number of arguments for '{}' command", name.to_ascii_lowercase()),
