@@ -9,6 +9,7 @@ pub mod mariadb;
 pub mod mock;
 pub mod process;
 pub mod redis;
+mod resp;
 pub mod tidewire;
 
 use std::future::Future;

@@ -4,11 +4,11 @@
 //! writes 300 ids for the one or two posts that a source has among the newest 300. This design inserts these ids at their positions, which
 //! loses no posts and costs Redis less.
 
-use super::link::Link;
-use super::resp::Batch;
 use super::times::Times;
 use crate::operation::{PAGE_POSTS, Post, User};
 use crate::target::Failure;
+use crate::target::resp::link::Link;
+use crate::target::resp::protocol::Batch;
 
 /// An id that no post has. It keeps Redis from removing the list of an active reader without posts, because no posts would be pushed to a
 /// removed list.

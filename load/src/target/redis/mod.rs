@@ -7,9 +7,7 @@
 //! inbox; both hold ids in decimal digits. `following:{user}` and `followers:{user}` are the edges.
 
 mod graph;
-mod link;
 mod list;
-mod resp;
 mod server;
 mod times;
 mod zset;
@@ -20,10 +18,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use self::graph::Graph;
-use self::link::Link;
-use self::resp::Batch;
 use self::server::Server;
 use self::times::Times;
+use super::resp::link::Link;
+use super::resp::protocol::Batch;
 use super::{Client, Failure, Later, Target};
 use crate::mint::Ids;
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, Post, User};
@@ -96,7 +94,7 @@ impl Redis {
     }
 
     async fn client(&self) -> Result<RedisClient, Failure> {
-        Ok(RedisClient { worker: self.worker.clone(), link: self.server.link().await? })
+        Ok(RedisClient { worker: self.worker.clone(), link: self.server.pool().link().await? })
     }
 }
 

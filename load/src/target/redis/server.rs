@@ -1,20 +1,12 @@
-//! A private `redis-server` and the connections to it.
+//! A private `redis-server`.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::runtime::{self, Handle};
-
-use super::link::Link;
-use super::resp::Batch;
 use crate::target::Failure;
 use crate::target::process::{Process, find_program, free_address};
-
-/// Number of connections for the clients of one runtime. With one connection, all clients wait while the server is idle and the client
-/// reads. Each further connection costs the single-threaded server one more read and write. Four connections do 10 % more pages and
-/// publishes than one.
-const CONNECTIONS: usize = 4;
+use crate::target::resp::link::Link;
+use crate::target::resp::pool::Pool;
+use crate::target::resp::protocol::Batch;
 
 /// Settings that differ from the defaults, with the reason. They are the same for all designs.
 const SETTINGS: &[(&str, &str, &str)] = &[
@@ -39,16 +31,8 @@ const SETTINGS: &[(&str, &str, &str)] = &[
 #[derive(Debug)]
 pub(super) struct Server {
     process: Process,
-    address: SocketAddr,
     version: String,
-    links: Mutex<HashMap<runtime::Id, Pool>>,
-}
-
-/// The connections of one runtime.
-#[derive(Debug, Default)]
-struct Pool {
-    links: Vec<Weak<Link>>,
-    given: usize,
+    pool: Pool,
 }
 
 impl Server {
@@ -80,7 +64,7 @@ impl Server {
             None => false,
         });
         ready.await.map_err(|cause| Failure::of(&cause))?;
-        Ok(Self { process, address, version, links: Mutex::default() })
+        Ok(Self { process, version, pool: Pool::new(address) })
     }
 
     /// Returns the process id.
@@ -95,37 +79,12 @@ impl Server {
             "" => format!("{name} \"\": {why}"),
             value => format!("{name} {value}: {why}"),
         });
-        let shared =
-            format!("connections for the clients of a thread: {CONNECTIONS}, so that they share reads and writes");
-        [version].into_iter().chain(set).chain([shared]).collect()
+        [version].into_iter().chain(set).chain([Pool::describe()]).collect()
     }
 
-    /// Returns a connection for a client on the current runtime.
-    pub(super) async fn link(&self) -> Result<Arc<Link>, Failure> {
-        let runtime = Handle::current().id();
-        if let Some(link) = self.with_pools(|links| links.entry(runtime).or_default().take()) {
-            return Ok(link);
-        }
-        let link = Arc::new(Link::open(self.address).await?);
-        // Another client may have connected at the same time. An additional connection does no harm.
-        self.with_pools(|links| links.entry(runtime).or_default().links.push(Arc::downgrade(&link)));
-        Ok(link)
-    }
-
-    fn with_pools<T>(&self, change: impl FnOnce(&mut HashMap<runtime::Id, Pool>) -> T) -> T {
-        change(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Pool {
-    /// Returns one of the connections in round-robin order, or `None` if there are not enough.
-    fn take(&mut self) -> Option<Arc<Link>> {
-        self.links.retain(|link| link.upgrade().is_some_and(|link| link.is_open()));
-        if self.links.len() < CONNECTIONS {
-            return None;
-        }
-        self.given += 1;
-        self.links[self.given % self.links.len()].upgrade()
+    /// Returns the connections to it.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
     }
 }
 

@@ -3,10 +3,10 @@
 //! Ids of the same microsecond have the same number of digits, so Redis, which sorts members as strings, sorts them as numbers.
 
 use super::Encoding;
-use super::link::Link;
-use super::resp::{Batch, Replies};
 use crate::operation::{PAGE_POSTS, Post, User};
 use crate::target::Failure;
+use crate::target::resp::link::Link;
+use crate::target::resp::protocol::{Batch, Replies};
 
 /// Maximum number of entries of a listpack. For a moment after a follow an inbox has twice its maximum size, and a set that was converted
 /// to a skip list is never converted back.

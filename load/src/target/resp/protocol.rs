@@ -5,13 +5,13 @@
 
 /// Commands that are sent together.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(in crate::target) struct Batch {
     /// The names of the commands, for error messages.
-    pub(super) what: &'static str,
+    pub(in crate::target) what: &'static str,
     /// The encoded commands.
-    pub(super) bytes: Vec<u8>,
+    pub(in crate::target) bytes: Vec<u8>,
     /// Number of expected replies.
-    pub(super) commands: usize,
+    pub(in crate::target) commands: usize,
 }
 
 /// Maximum number of digits of a `u64`.
@@ -19,19 +19,19 @@ const DIGITS_MAX: usize = 20;
 
 impl Batch {
     /// Creates an empty batch; `what` names its commands.
-    pub(super) fn new(what: &'static str) -> Self {
+    pub(in crate::target) fn new(what: &'static str) -> Self {
         Self { what, bytes: Vec::new(), commands: 0 }
     }
 
     /// Starts a command of `words` words, including its name.
-    pub(super) fn command(&mut self, name: &str, words: usize) -> &mut Self {
+    pub(in crate::target) fn command(&mut self, name: &str, words: usize) -> &mut Self {
         self.commands += 1;
         self.head(b'*', words);
         self.text(name.as_bytes())
     }
 
     /// Appends a word of raw bytes.
-    pub(super) fn text(&mut self, word: &[u8]) -> &mut Self {
+    pub(in crate::target) fn text(&mut self, word: &[u8]) -> &mut Self {
         self.head(b'$', word.len());
         self.bytes.extend_from_slice(word);
         self.bytes.extend_from_slice(b"\r\n");
@@ -39,12 +39,12 @@ impl Batch {
     }
 
     /// Appends a word that is a number.
-    pub(super) fn number(&mut self, number: u64) -> &mut Self {
+    pub(in crate::target) fn number(&mut self, number: u64) -> &mut Self {
         self.key("", number)
     }
 
     /// Appends a word that is a prefix and a number.
-    pub(super) fn key(&mut self, prefix: &str, number: u64) -> &mut Self {
+    pub(in crate::target) fn key(&mut self, prefix: &str, number: u64) -> &mut Self {
         let mut buffer = [0; DIGITS_MAX];
         let digits = digits_of(number, &mut buffer);
         self.head(b'$', prefix.len() + digits.len());
@@ -55,7 +55,7 @@ impl Batch {
     }
 
     /// Appends commands that differ only in a key: `pieces` are the bytes before, between and after the keys.
-    pub(super) fn repeat(&mut self, pieces: &[Vec<u8>; 3], prefix: &str, number: u64) {
+    pub(in crate::target) fn repeat(&mut self, pieces: &[Vec<u8>; 3], prefix: &str, number: u64) {
         self.commands += 2;
         self.bytes.extend_from_slice(&pieces[0]);
         let key_begin = self.bytes.len();
@@ -90,11 +90,15 @@ fn digits_of(mut number: u64, buffer: &mut [u8; DIGITS_MAX]) -> &[u8] {
 /// The error for bytes that are not a valid reply.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server sent an invalid reply: byte {0:#04x}")]
-pub(super) struct Garbled(u8);
+pub(in crate::target) struct Garbled(u8);
 
 /// Returns the end of the reply that starts at `from`, or `None` if it is incomplete. The text of the first error in it is stored in
 /// `error` unless it is already set.
-pub(super) fn reply_end(bytes: &[u8], from: usize, error: &mut Option<String>) -> Result<Option<usize>, Garbled> {
+pub(in crate::target) fn reply_end(
+    bytes: &[u8],
+    from: usize,
+    error: &mut Option<String>,
+) -> Result<Option<usize>, Garbled> {
     let mut at = from;
     let mut replies_open = 1;
     while replies_open > 0 {
@@ -144,24 +148,24 @@ fn unsigned(digits: &[u8]) -> u64 {
 
 /// Complete replies without errors, parsed one value at a time.
 #[derive(Debug)]
-pub(super) struct Replies {
+pub(in crate::target) struct Replies {
     bytes: Vec<u8>,
     at: usize,
 }
 
 impl Replies {
     /// Creates a parser for replies whose ends were found by [`reply_end`].
-    pub(super) fn new(bytes: Vec<u8>) -> Self {
+    pub(in crate::target) fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, at: 0 }
     }
 
     /// Reads the length of the next array, or the next number; 0 for a null reply.
-    pub(super) fn count(&mut self) -> usize {
+    pub(in crate::target) fn count(&mut self) -> usize {
         usize::try_from(self.signed()).unwrap_or(0)
     }
 
     /// Reads the next number.
-    pub(super) fn signed(&mut self) -> i64 {
+    pub(in crate::target) fn signed(&mut self) -> i64 {
         match line(&self.bytes, self.at) {
             Some((_, line, after)) => {
                 let number = signed(line);
@@ -173,7 +177,7 @@ impl Replies {
     }
 
     /// Reads the next string; `None` for a null reply or at the end.
-    pub(super) fn text(&mut self) -> Option<&[u8]> {
+    pub(in crate::target) fn text(&mut self) -> Option<&[u8]> {
         let (_, head, after) = line(&self.bytes, self.at)?;
         match usize::try_from(signed(head)) {
             Ok(length) => {
@@ -188,12 +192,12 @@ impl Replies {
     }
 
     /// Reads the number in the next string; 0 for a null reply.
-    pub(super) fn digits(&mut self) -> u64 {
+    pub(in crate::target) fn digits(&mut self) -> u64 {
         self.text().map_or(0, unsigned)
     }
 
     /// Reads the next array of numbers.
-    pub(super) fn numbers(&mut self) -> Vec<u64> {
+    pub(in crate::target) fn numbers(&mut self) -> Vec<u64> {
         (0..self.count()).map(|_| self.digits()).collect()
     }
 }

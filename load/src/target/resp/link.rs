@@ -10,7 +10,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::resp::{Batch, Replies, reply_end};
+use crate::target::resp::protocol::{Batch, Replies, reply_end};
 use crate::target::{Failure, answered};
 
 /// Maximum bytes per read.
@@ -18,7 +18,7 @@ const READ_BYTES: usize = 256 << 10;
 
 /// A shared connection, closed when its handle is dropped.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(in crate::target) struct Link {
     shared: Arc<Shared>,
     tasks: [AbortHandle; 2],
 }
@@ -65,7 +65,7 @@ impl Shared {
 
 impl Link {
     /// Connects on the runtime of the current thread.
-    pub(super) async fn open(address: SocketAddr) -> Result<Self, Failure> {
+    pub(in crate::target) async fn open(address: SocketAddr) -> Result<Self, Failure> {
         let stream = TcpStream::connect(address).await.map_err(|cause| Failure::of(&cause))?;
         stream.set_nodelay(true).map_err(|cause| Failure::of(&cause))?;
         let (read, write) = stream.into_split();
@@ -76,18 +76,18 @@ impl Link {
     }
 
     /// Returns true if the connection can be used.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::target) fn is_open(&self) -> bool {
         self.shared.state().closed.is_none()
     }
 
     /// Sends commands and waits for all replies.
-    pub(super) async fn ask(&self, batch: Batch) -> Result<Replies, Failure> {
+    pub(in crate::target) async fn ask(&self, batch: Batch) -> Result<Replies, Failure> {
         let what = batch.what;
         self.post(batch)?.replies(what).await
     }
 
     /// Sends commands without waiting for the replies.
-    pub(super) fn post(&self, batch: Batch) -> Result<Pending, Failure> {
+    pub(in crate::target) fn post(&self, batch: Batch) -> Result<Pending, Failure> {
         let (answer, pending) = oneshot::channel();
         if batch.commands == 0 {
             let _ = answer.send(Ok(Vec::new()));
@@ -122,11 +122,11 @@ impl Drop for Link {
 
 /// A handle for replies that have not arrived yet.
 #[derive(Debug)]
-pub(super) struct Pending(oneshot::Receiver<Result<Vec<u8>, String>>);
+pub(in crate::target) struct Pending(oneshot::Receiver<Result<Vec<u8>, String>>);
 
 impl Pending {
     /// Waits for the replies.
-    pub(super) async fn replies(self, what: &'static str) -> Result<Replies, Failure> {
+    pub(in crate::target) async fn replies(self, what: &'static str) -> Result<Replies, Failure> {
         let replies = async {
             match self.0.await {
                 Ok(Ok(bytes)) => Ok(Replies::new(bytes)),
