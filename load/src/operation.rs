@@ -52,18 +52,23 @@ pub enum Operation {
         /// The author of the posts.
         author: User,
     },
-    /// Reads the newest [`PAGE_POSTS`] posts of the feeds of several readers in one request, with bodies. Only some designs support it.
+    /// Reads the newest [`PAGE_POSTS`] posts of the feeds of several readers at once, with bodies. Only some designs support it.
     Pages {
         /// The readers of the feeds.
         readers: Vec<User>,
+        /// True for the requests of single pages in one pipeline. Otherwise one request, if the design has such a request.
+        pipelined: bool,
     },
 }
 
 /// Number of posts on a page.
 pub const PAGE_POSTS: usize = 20;
 
-/// Number of readers of an [`Operation::Pages`].
+/// Number of readers of an [`Operation::Pages`] in one request.
 pub const PAGES_TOGETHER: usize = 50;
+
+/// Number of readers of an [`Operation::Pages`] in one pipeline.
+pub const PAGES_PIPELINED: usize = 16;
 
 /// The kind of an [`Operation`]. Latencies are reported by kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
@@ -81,14 +86,24 @@ pub enum Kind {
     Unfollow,
     /// The kind of [`Operation::Delete`].
     Delete,
-    /// The kind of [`Operation::Pages`].
+    /// The kind of [`Operation::Pages`] in one request.
     Pages,
+    /// The kind of [`Operation::Pages`] in one pipeline.
+    PagesPipelined,
 }
 
 impl Kind {
     /// All kinds, in the order of the reports.
-    pub const ALL: [Self; 7] =
-        [Self::Page, Self::OwnPage, Self::Publish, Self::Follow, Self::Unfollow, Self::Delete, Self::Pages];
+    pub const ALL: [Self; 8] = [
+        Self::Page,
+        Self::OwnPage,
+        Self::Publish,
+        Self::Follow,
+        Self::Unfollow,
+        Self::Delete,
+        Self::Pages,
+        Self::PagesPipelined,
+    ];
 
     /// Returns the name of the kind for people.
     pub fn label(self) -> &'static str {
@@ -100,6 +115,7 @@ impl Kind {
             Self::Unfollow => "unfollow",
             Self::Delete => "delete",
             Self::Pages => "feed pages together",
+            Self::PagesPipelined => "feed pages pipelined",
         }
     }
 }
@@ -114,7 +130,8 @@ impl Operation {
             Self::Delete { .. } => Kind::Delete,
             Self::Page { .. } => Kind::Page,
             Self::OwnPage { .. } => Kind::OwnPage,
-            Self::Pages { .. } => Kind::Pages,
+            Self::Pages { pipelined: false, .. } => Kind::Pages,
+            Self::Pages { pipelined: true, .. } => Kind::PagesPipelined,
         }
     }
 

@@ -130,7 +130,7 @@ impl Verifier {
                     self.seen().odd_page(operation, answer.entries, counts);
                 }
             }
-            (Operation::Pages { readers }, Ok(answer)) => {
+            (Operation::Pages { readers, .. }, Ok(answer)) => {
                 let least = |reader: &User| usize::from(self.least(&Operation::Page { reader: *reader }, *reader));
                 let counts = readers.iter().map(least).sum::<usize>()..=readers.len() * PAGE_POSTS;
                 if !counts.contains(&answer.entries) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::mint::Mint;
-use crate::operation::{Answer, Kind, Operation, PAGES_TOGETHER, User};
+use crate::operation::{Answer, Kind, Operation, PAGES_PIPELINED, PAGES_TOGETHER, User};
 use crate::target::Failure;
 use crate::verifier::Verifier;
 use crate::world::World;
@@ -35,13 +35,15 @@ impl Mix {
             "own_page" => vec![(Kind::OwnPage, 1)],
             "publish" => vec![(Kind::Publish, 1)],
             "pages" => vec![(Kind::Pages, 1)],
+            "pages_pipelined" => vec![(Kind::PagesPipelined, 1)],
             _ => return None,
         };
         Some(Self { weights, undone: 0.0 })
     }
 
     /// The names that [`Mix::named`] accepts.
-    pub const NAMES: [&str; 7] = ["social", "pequod", "even", "page", "own_page", "publish", "pages"];
+    pub const NAMES: [&str; 8] =
+        ["social", "pequod", "even", "page", "own_page", "publish", "pages", "pages_pipelined"];
 
     /// Returns the number of other operations for each publish.
     pub fn between_publishes(&self) -> u64 {
@@ -243,7 +245,8 @@ impl Operations {
     fn operation(&mut self, kind: Kind) -> Operation {
         match kind {
             Kind::Page => Operation::Page { reader: self.reader() },
-            Kind::Pages => Operation::Pages { readers: (0..PAGES_TOGETHER).map(|_| self.reader()).collect() },
+            Kind::Pages => Operation::Pages { readers: self.readers(PAGES_TOGETHER), pipelined: false },
+            Kind::PagesPipelined => Operation::Pages { readers: self.readers(PAGES_PIPELINED), pipelined: true },
             Kind::OwnPage => Operation::OwnPage { author: self.author() },
             Kind::Publish | Kind::Delete => {
                 let author = self.author();
@@ -271,6 +274,10 @@ impl Operations {
     fn reader(&mut self) -> User {
         let nth = self.workload.readers.choose(&mut self.rng);
         self.workload.world.active.get(nth).copied().unwrap_or(0)
+    }
+
+    fn readers(&mut self, count: usize) -> Vec<User> {
+        (0..count).map(|_| self.reader()).collect()
     }
 
     fn author(&mut self) -> User {

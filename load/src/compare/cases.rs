@@ -10,7 +10,7 @@ use crate::drive::{OPEN_CLIENTS, Pace, Plan, Run};
 use crate::environment::Stretch;
 use crate::initial_load::Load;
 use crate::measure::{self, Figure};
-use crate::operation::PAGES_TOGETHER;
+use crate::operation::{PAGES_PIPELINED, PAGES_TOGETHER};
 use crate::prepare::Prepared;
 use crate::recovery;
 use crate::report::TargetReport;
@@ -32,6 +32,8 @@ pub(super) enum Timed {
     PageAlone,
     /// Reading the pages of many readers in one request, at the maximum rate.
     PagesTogether,
+    /// Reading the pages of several readers in a pipeline of requests, at the maximum rate.
+    PagePipelined,
     /// A mix of operations at the maximum rate.
     Mix,
     /// Publishing at half of the maximum rate: the time until a post is visible.
@@ -44,7 +46,7 @@ pub(super) enum Timed {
 
 /// Returns the cases in their order: later ones need the results of the first.
 pub(super) fn timed(settings: &Settings) -> impl Iterator<Item = Timed> {
-    let pages = [Timed::Page, Timed::PageAlone, Timed::PagesTogether];
+    let pages = [Timed::Page, Timed::PageAlone, Timed::PagesTogether, Timed::PagePipelined];
     let always = [Timed::Deliveries].into_iter().chain(pages).chain([Timed::Mix, Timed::Visible, Timed::Burst]);
     always.chain(settings.recorded.is_some().then_some(Timed::Recorded))
 }
@@ -56,6 +58,7 @@ impl Timed {
             Self::Page => "feed pages",
             Self::PageAlone => "feed pages, one client",
             Self::PagesTogether => "feed pages, 50 in a request",
+            Self::PagePipelined => "feed pages, pipelined by 16",
             Self::Mix => "mixed",
             Self::Visible => "publish to visible",
             Self::Burst => "burst",
@@ -69,6 +72,7 @@ impl Timed {
             Self::Page => "page",
             Self::PageAlone => "page_alone",
             Self::PagesTogether => "pages_together",
+            Self::PagePipelined => "page_pipelined",
             Self::Mix => "mix",
             Self::Visible => "visible",
             Self::Burst => "burst",
@@ -81,6 +85,7 @@ impl Timed {
             Self::Deliveries => Figure::Deliveries,
             Self::Page | Self::PageAlone => Figure::Operations("pages/s"),
             Self::PagesTogether => Figure::Pages(PAGES_TOGETHER),
+            Self::PagePipelined => Figure::Pages(PAGES_PIPELINED),
             Self::Mix => Figure::Operations("operations/s"),
             Self::Visible | Self::Burst | Self::Recorded => Figure::P99,
         }
@@ -91,6 +96,7 @@ impl Timed {
             Self::Deliveries | Self::Visible | Self::Burst => "publish",
             Self::Page | Self::PageAlone => "page",
             Self::PagesTogether => "pages",
+            Self::PagePipelined => "pages_pipelined",
             Self::Mix | Self::Recorded => return settings.mix.clone(),
         };
         Mix::named(weights).unwrap_or_else(|| settings.mix.clone())
@@ -211,7 +217,10 @@ fn plan(
         Timed::Deliveries | Timed::Visible if !kind.pushes() => return None,
         Timed::Deliveries | Timed::Page | Timed::Mix => Pace::Closed { warm_up, lasts },
         Timed::PagesTogether if !kind.reads_pages_together() => return None,
-        Timed::PageAlone | Timed::PagesTogether => Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 },
+        Timed::PagePipelined if !kind.pipelines() => return None,
+        Timed::PageAlone | Timed::PagesTogether | Timed::PagePipelined => {
+            Pace::Closed { warm_up: warm_up / 2, lasts: lasts / 2 }
+        }
         Timed::Visible => Pace::open(Pacer::steady(publishes_max()? / 2.0, lasts), warm_up),
         Timed::Recorded if round + 1 < settings.rounds => return None,
         Timed::Recorded => Pace::open(settings.recorded.clone()?, warm_up),
@@ -269,7 +278,8 @@ mod tests {
         let cases_of = |kind, round| timed(&settings()).filter(|case| planned(kind, *case, round).is_some()).count();
         assert_eq!(cases_of(Kind::TidewireHttp, 0), 6);
         assert_eq!(cases_of(Kind::TidewireHttp, 1), 7);
-        assert_eq!(cases_of(Kind::RedisList, 1), 6);
+        // A pipeline of pages in addition.
+        assert_eq!(cases_of(Kind::RedisList, 1), 7);
         // The engine runs in the client's process: the case of many pages in one request does not apply.
         assert_eq!(cases_of(Kind::TidewireInProcess, 1), 5);
         // This design delivers nothing when a post is published.

@@ -51,7 +51,8 @@ fn quiet() -> Progress {
     Progress::lines(Box::new(std::io::sink()))
 }
 
-const CLOSED_AND_OPEN: [&str; 6] = ["deliveries", "mix", "page", "page_alone", "pages_together", "visible"];
+const CLOSED_AND_OPEN: [&str; 7] =
+    ["deliveries", "mix", "page", "page_alone", "page_pipelined", "pages_together", "visible"];
 
 #[test]
 fn each_round_has_every_design_and_over_time_each_one_follows_each_other() {
@@ -158,7 +159,7 @@ impl Target for Mortal {
 fn a_round_whose_server_ended_is_reported_and_not_counted() {
     let (settings, load) = (settings(&[Kind::Mock], 3), load());
     // Two clients in each case, one for a single client, sixteen for an open loop.
-    let mortal: Arc<dyn Target> = Arc::new(Mortal::start(2 + 2 + 1 + 2 + 2 + 16));
+    let mortal: Arc<dyn Target> = Arc::new(Mortal::start(2 + 2 + 1 + 2 + 2 + 2 + 16));
     let mut ready = [(0, Cases::new(Prepared::of(Kind::Mock, mortal)))];
     measure(&mut ready, &settings, &load, &quiet());
     let mut report = TargetReport::default();

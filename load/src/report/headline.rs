@@ -7,7 +7,7 @@ use super::plot::{Area, DrawError, Ink, SCALE, Words, drawn, letters, plain};
 use super::{Report, TargetReport, compare, figure};
 
 /// The cases that are shown if they were measured.
-const CASES: [&str; 3] = ["deliveries", "page", "memory"];
+const CASES: [&str; 4] = ["deliveries", "page", "page_pipelined", "memory"];
 
 /// Sizes in pixels.
 const WIDTH: i32 = 760;

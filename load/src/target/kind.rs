@@ -83,9 +83,14 @@ impl Kind {
         self != Self::MariadbPull
     }
 
+    /// Returns true if a client of the design can send several requests before it has the first answer.
+    pub fn pipelines(self) -> bool {
+        matches!(self, Self::RedisList | Self::RedisZset | Self::RedisZsetCompact | Self::Mock)
+    }
+
     /// Returns true if the design can read the pages of many readers in one request, or in a pipeline of requests.
     pub fn reads_pages_together(self) -> bool {
-        matches!(self, Self::TidewireHttp | Self::RedisList | Self::RedisZset | Self::RedisZsetCompact | Self::Mock)
+        self.pipelines() || self == Self::TidewireHttp
     }
 
     /// Returns true if the design notifies readers over live connections.

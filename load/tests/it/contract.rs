@@ -5,8 +5,8 @@ use testkit::eventually;
 use tidewire_load::check::{History, USERS};
 use tidewire_load::mint::Ids;
 use tidewire_load::operation::Operation;
-use tidewire_load::target::Failure;
 use tidewire_load::target::kind::{Kind, Settings};
+use tidewire_load::target::{Failure, Target};
 
 use crate::harnessed;
 
@@ -25,7 +25,22 @@ fn check(kind: Kind) {
             let history = History { first_user: nth * USERS, seed: nth.into(), ids, inbox_posts };
             assert!(history.check(&*target).await.unwrap() > 100);
         }
+        check_pages_of_several_readers(kind, &*target).await;
     });
+}
+
+/// Checks that a design that reads the pages of several readers at once counts as many posts as on their single pages.
+async fn check_pages_of_several_readers(kind: Kind, target: &dyn Target) {
+    let mut client = target.open().await.unwrap();
+    let mut entries = 0;
+    for reader in 0..USERS {
+        entries += client.perform(&Operation::Page { reader }).await.unwrap().entries;
+    }
+    for (pipelined, is_supported) in [(false, kind.reads_pages_together()), (true, kind.pipelines())] {
+        let pages = Operation::Pages { readers: (0..USERS).collect(), pipelined };
+        let counted = client.perform(&pages).await.ok().map(|answer| answer.entries);
+        assert_eq!(counted, is_supported.then_some(entries), "pipelined: {pipelined}");
+    }
 }
 
 #[test]

@@ -171,7 +171,7 @@ impl Client for RedisClient {
                 Operation::Unfollow { follower, source } => self.unfollow(*follower, *source).await?,
                 Operation::Publish(post) => answer.deliveries = Some(self.publish(post).await?),
                 Operation::Delete { id, author } => self.delete(*id, *author).await?,
-                Operation::Pages { readers } => answer.entries = self.pages(readers).await?,
+                Operation::Pages { readers, .. } => answer.entries = self.pages(readers).await?,
                 Operation::Page { .. } | Operation::OwnPage { .. } => {
                     self.page(operation, |_| {
                         answer.entries += 1;

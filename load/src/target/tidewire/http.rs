@@ -16,7 +16,7 @@ use crate::operation::{Answer, Item, Operation, PAGE_POSTS, User};
 use crate::target::process::{Process, free_address, harness};
 use crate::target::tidewire::connection::Connection;
 use crate::target::tidewire::{Settings, is_refusal, name, page};
-use crate::target::{ANSWER_MAX, Client, Failure, Later, Target, answered};
+use crate::target::{ANSWER_MAX, Client, Failure, Later, Target, answered, unsupported};
 
 /// The name of the hidden command by which this program runs the server: both are in one build.
 pub const SERVER: &str = "tidewire";
@@ -194,7 +194,8 @@ impl HttpClient {
             Operation::OwnPage { author } => {
                 write!(request, "GET /v1/users/u{author}/posts?limit={PAGE_POSTS} HTTP/1.1\r\nHost: localhost\r\n\r\n")
             }
-            Operation::Pages { readers } => {
+            Operation::Pages { pipelined: true, .. } => return Err(unsupported(operation)),
+            Operation::Pages { readers, pipelined: false } => {
                 self.body.clear();
                 for (nth, reader) in readers.iter().enumerate() {
                     let comma = if nth > 0 { "," } else { "" };
