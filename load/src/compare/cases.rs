@@ -280,6 +280,7 @@ mod tests {
         assert_eq!(cases_of(Kind::TidewireHttp, 1), 7);
         // A pipeline of pages in addition.
         assert_eq!(cases_of(Kind::RedisList, 1), 7);
+        assert_eq!(cases_of(Kind::TidewireResp, 1), 7);
         // The engine runs in the client's process: the case of many pages in one request does not apply.
         assert_eq!(cases_of(Kind::TidewireInProcess, 1), 5);
         // This design delivers nothing when a post is published.

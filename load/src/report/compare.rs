@@ -112,14 +112,24 @@ pub fn best<'a>(report: &'a Report, case: &str) -> Option<&'a str> {
 /// Suffix of the names of p99 ratios.
 const P99: &str = "_p99";
 
-/// Suffix of the names of ratios of embedded Tidewire.
+/// Suffix of the names of embedded Tidewire and of its ratios.
 const IN_PROCESS: &str = "_in_process";
 
-/// Returns the results of the first design divided by those of the others: case -> other design -> ratio. Undefined ratios are left out.
+/// Suffix of the names of Tidewire over the Redis protocol and of its ratios.
+const RESP: &str = "_resp";
+
+/// Returns the design of Tidewire with this suffix; the one over HTTP without a suffix.
+fn own<'a>(targets: &'a [TargetReport], suffix: &str) -> Option<&'a TargetReport> {
+    let suffix_of = |name: &str| [IN_PROCESS, RESP].into_iter().find(|suffix| name.ends_with(suffix));
+    let took_part = targets.iter().filter(|target| target.left_out.is_none());
+    took_part.filter(|own| is_own(own)).find(|own| suffix_of(&own.name).unwrap_or_default() == suffix)
+}
+
+/// Returns the results of Tidewire divided by those of the others: case -> other design -> ratio. Undefined ratios are left out.
 ///
 /// Designs of the same project are not compared with each other. Names like `page_p99` are ratios of p99 latencies at the maximum rate;
-/// names like `page_in_process` use embedded Tidewire instead of the first design. For rates, a ratio over 1 is better for Tidewire; for
-/// times and sizes, one under 1.
+/// names like `page_in_process` and `page_resp` use embedded Tidewire, or Tidewire over the Redis protocol, instead of Tidewire over HTTP.
+/// For rates, a ratio over 1 is better for Tidewire; for times and sizes, one under 1.
 pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64>> {
     let mut ratios: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     let mut add = |name: String, rival: &TargetReport, ratio: f64| {
@@ -127,21 +137,16 @@ pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64
             ratios.entry(name).or_default().insert(rival.name.clone(), ratio);
         }
     };
-    let took_part = || targets.iter().filter(|target| target.left_out.is_none());
-    let Some(own) = took_part().find(|target| is_own(target) && !target.name.ends_with(IN_PROCESS)) else {
-        return ratios;
-    };
-    let embedded = took_part().find(|target| target.name.ends_with(IN_PROCESS) && target.name != own.name);
-    for rival in took_part().filter(|target| !is_own(target)) {
+    let owns = ["", IN_PROCESS, RESP].map(|suffix| (suffix, own(targets, suffix)));
+    for rival in targets.iter().filter(|target| target.left_out.is_none() && !is_own(target)) {
         for (name, case) in &rival.cases {
-            if let Some(own) = own.cases.get(name) {
-                add(name.clone(), rival, own.median / case.median);
-                if let Some((own, other)) = p99_of_rate(name, own).zip(p99_of_rate(name, case)) {
+            for (suffix, own) in &owns {
+                let Some(own) = own.and_then(|own| own.cases.get(name)) else { continue };
+                add(format!("{name}{suffix}"), rival, own.median / case.median);
+                let p99s = p99_of_rate(name, own).zip(p99_of_rate(name, case));
+                if let Some((own, other)) = p99s.filter(|_| suffix.is_empty()) {
                     add(format!("{name}{P99}"), rival, own / other);
                 }
-            }
-            if let Some(own) = embedded.and_then(|embedded| embedded.cases.get(name)) {
-                add(format!("{name}{IN_PROCESS}"), rival, own.median / case.median);
             }
         }
     }
@@ -189,25 +194,36 @@ pub struct RatioText {
     pub sentence: String,
 }
 
-/// Returns the ratios of a case in the order of the designs.
+/// The designs of Tidewire whose ratios are shown, as a sentence names them, and the suffixes of their ratios.
+const SHOWN: [(&str, &str); 2] = [("Tidewire", ""), ("Tidewire over the Redis protocol", RESP)];
+
+/// Returns the ratios of a case in the order of the designs: those of Tidewire over HTTP, or over the Redis protocol if only it has the case.
+pub fn ratio_texts(report: &Report, case: &str) -> Vec<RatioText> {
+    all_ratio_texts(report, case).next().unwrap_or_default()
+}
+
+/// Returns the ratios of a case for each design of Tidewire that is shown and has the case, in the order of the other designs.
 ///
 /// If lower is better, the ratio is inverted, so that more than 1 is better for Tidewire everywhere.
-pub fn ratio_texts(report: &Report, case: &str) -> Vec<RatioText> {
-    let Some(ratios) = report.ratios.get(case) else { return Vec::new() };
+pub fn all_ratio_texts(report: &Report, case: &str) -> impl Iterator<Item = Vec<RatioText>> {
     let unit = took_part(report).find_map(|target| target.cases.get(case)).map_or("", |case| case.unit.as_str());
-    let text_of = |target: &TargetReport| {
-        let ratio = ratios.get(&target.name).copied().filter(|ratio| ratio.is_finite())?;
-        let rival = target.name.clone();
-        let (times, sentence) = if more_is_better(unit) {
-            let times = figure::ratio(ratio);
-            (times.clone(), format!("Tidewire is {times} {rival}"))
-        } else {
-            let times = figure::ratio(ratio.recip());
-            (times.clone(), format!("{rival} takes {times} as much as Tidewire"))
+    let has_case = |suffix| own(&report.targets, suffix).is_some_and(|own| own.cases.contains_key(case));
+    SHOWN.into_iter().filter(move |(_, suffix)| has_case(suffix)).map(move |(own, suffix)| {
+        let ratios = report.ratios.get(&format!("{case}{suffix}"));
+        let text_of = |target: &TargetReport| {
+            let ratio = ratios?.get(&target.name).copied().filter(|ratio| ratio.is_finite())?;
+            let rival = target.name.clone();
+            let (times, sentence) = if more_is_better(unit) {
+                let times = figure::ratio(ratio);
+                (times.clone(), format!("{own} is {times} {rival}"))
+            } else {
+                let times = figure::ratio(ratio.recip());
+                (times.clone(), format!("{rival} takes {times} as much as {own}"))
+            };
+            Some(RatioText { rival, times, sentence })
         };
-        Some(RatioText { rival, times, sentence })
-    };
-    report.targets.iter().filter_map(text_of).collect()
+        report.targets.iter().filter_map(text_of).collect()
+    })
 }
 
 #[cfg(test)]
@@ -284,18 +300,29 @@ mod tests {
     }
 
     #[test]
-    fn ratios_of_tidewire_embedded_and_of_p99s_have_names_of_their_own() {
+    fn ratios_of_other_designs_of_tidewire_and_of_p99s_have_names_of_their_own() {
         let mut targets = [
             target("tidewire_http", &[("page", "pages/s", 600.0), ("visible", "us", 10.0)]),
+            target("tidewire_resp", &[("page", "pages/s", 800.0), ("page_pipelined", "pages/s", 1_000.0)]),
             target("tidewire_in_process", &[("page", "pages/s", 6_000.0)]),
-            target("redis_list", &[("page", "pages/s", 200.0), ("visible", "us", 40.0)]),
+            target(
+                "redis_list",
+                &[("page", "pages/s", 200.0), ("page_pipelined", "pages/s", 500.0), ("visible", "us", 40.0)],
+            ),
         ];
-        for (at, p99_us) in [(0, 300.0), (1, 20.0), (2, 200.0)] {
+        for (at, p99_us) in [(0, 300.0), (1, 30.0), (2, 20.0), (3, 200.0)] {
             let latency = Latency { p99_us, ..Latency::default() };
             targets[at].cases.values_mut().for_each(|case| drop(case.latencies.insert(Kind::Page, latency.clone())));
         }
         let ratios = ratios(&targets).into_iter().map(|(name, of)| (name, of["redis_list"])).collect::<Vec<_>>();
-        let expected = [("page", 3.0), ("page_in_process", 30.0), ("page_p99", 1.5), ("visible", 0.25)];
+        let expected = [
+            ("page", 3.0),
+            ("page_in_process", 30.0),
+            ("page_p99", 1.5),
+            ("page_pipelined_resp", 2.0),
+            ("page_resp", 4.0),
+            ("visible", 0.25),
+        ];
         assert_eq!(ratios, expected.map(|(name, ratio)| (name.to_owned(), ratio)));
     }
 
@@ -322,6 +349,22 @@ mod tests {
         assert_eq!(sentences("deliveries")[0], "Tidewire is 23.4x redis_list");
         assert_eq!(sentences("memory")[0], "redis_list takes 2.8x as much as Tidewire");
         assert!(sentences("no such case").is_empty());
+    }
+
+    #[test]
+    fn a_case_without_http_has_the_ratios_of_the_redis_protocol() {
+        let mut report = sample::report();
+        for (name, median) in [("tidewire_resp", 300.0), ("redis_list", 200.0)] {
+            report.targets.retain(|target| target.name != name);
+            report.targets.push(target(name, &[("page_pipelined", "pages/s", median)]));
+        }
+        report.ratios = ratios(&report.targets);
+        let [ratio] = &ratio_texts(&report, "page_pipelined")[..] else { unreachable!() };
+        assert_eq!(ratio.times, "1.5x");
+        assert_eq!(ratio.sentence, "Tidewire over the Redis protocol is 1.5x redis_list");
+        // A result of zero has no ratio, and no other one takes its place.
+        report.targets[0].cases.insert("page_pipelined".to_owned(), Case::default());
+        assert_eq!(ratio_texts(&report, "page_pipelined"), []);
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub struct Report {
     /// One report for each design, Tidewire first.
     pub targets: Vec<TargetReport>,
     /// Tidewire's result divided by that of the other design: name -> other design -> ratio. A name is a case, a case with the suffix
-    /// `_p99` for its p99, or one with `_in_process` for embedded Tidewire. For rates, a ratio over 1 is better for Tidewire; for times
-    /// and sizes, one under 1.
+    /// `_p99` for its p99, one with `_in_process` for embedded Tidewire, or one with `_resp` for Tidewire over the Redis protocol. For
+    /// rates, a ratio over 1 is better for Tidewire; for times and sizes, one under 1.
     pub ratios: BTreeMap<String, BTreeMap<String, f64>>,
     /// Reasons why results may be wrong. Empty if there are no problems.
     pub warnings: Vec<String>,

@@ -17,7 +17,7 @@ pub(super) const SCALE: u32 = 4;
 const LETTERS: f64 = 1.24;
 
 /// Number of CSS classes for lines. Further designs start again with the first one.
-pub(super) const SERIES: usize = 7;
+pub(super) const SERIES: usize = 8;
 
 /// A style of drawn elements. Each has CSS classes: `s0` and `f0` for the line and the marks of a series, and so on.
 #[derive(Clone, Copy, Debug)]
@@ -233,7 +233,7 @@ fn draw_chart(
     Ok(())
 }
 
-/// Returns the shape of the marks of a design: disc, square, triangle, diamond, inverted triangle, hexagon, flat bar.
+/// Returns the shape of the marks of a design: disc, square, triangle, diamond, inverted triangle, hexagon, flat bar, upright bar.
 fn mark(series: usize) -> Vec<(i32, i32)> {
     let round = |corners: u32, radius: f64| {
         let corner = |at| std::f64::consts::TAU * f64::from(at) / f64::from(corners);
@@ -246,7 +246,8 @@ fn mark(series: usize) -> Vec<(i32, i32)> {
         3 => vec![(0, -18), (18, 0), (0, 18), (-18, 0)],
         4 => vec![(0, 17), (16, -13), (-16, -13)],
         5 => round(6, 15.0),
-        _ => vec![(-17, -8), (17, -8), (17, 8), (-17, 8)],
+        6 => vec![(-17, -8), (17, -8), (17, 8), (-17, 8)],
+        _ => vec![(-8, -17), (8, -17), (8, 17), (-8, 17)],
     }
 }
 

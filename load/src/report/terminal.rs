@@ -226,8 +226,8 @@ impl Table {
 
 fn ratios(report: &Report, look: Look) -> Vec<String> {
     let cases = compare::cases(report);
-    let ratios = cases.iter().filter_map(|case| {
-        let ratios = compare::ratio_texts(report, case);
+    let of_case = |case| compare::all_ratio_texts(report, case).map(move |ratios| (case, ratios));
+    let ratios = cases.into_iter().flat_map(of_case).filter_map(|(case, ratios)| {
         let sentence = ratios.first()?.sentence.clone();
         // Only the first ratio is a full sentence: `Tidewire is 23.4x redis_list, 34.6x redis_zset`.
         let is_times = sentence.starts_with("Tidewire");

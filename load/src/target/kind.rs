@@ -9,6 +9,7 @@ use crate::target::redis::{Design, Encoding, Redis};
 use crate::target::tidewire::Settings as TidewireSettings;
 use crate::target::tidewire::http::Http;
 use crate::target::tidewire::in_process::InProcess;
+use crate::target::tidewire::resp::Resp;
 use crate::target::{Failure, Target};
 
 /// A design that can be measured.
@@ -17,6 +18,8 @@ use crate::target::{Failure, Target};
 pub enum Kind {
     /// Tidewire as a server, over HTTP
     TidewireHttp,
+    /// Tidewire as a server, over the Redis protocol
+    TidewireResp,
     /// Tidewire embedded, without HTTP
     TidewireInProcess,
     /// A list for each inbox: LPUSHX and LTRIM
@@ -54,8 +57,9 @@ impl Default for Settings {
 
 impl Kind {
     /// The designs of a comparison.
-    pub const COMPARED: [Self; 7] = [
+    pub const COMPARED: [Self; 8] = [
         Self::TidewireHttp,
+        Self::TidewireResp,
         Self::TidewireInProcess,
         Self::RedisList,
         Self::RedisZset,
@@ -68,6 +72,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::TidewireHttp => "tidewire_http",
+            Self::TidewireResp => "tidewire_resp",
             Self::TidewireInProcess => "tidewire_in_process",
             Self::RedisList => "redis_list",
             Self::RedisZset => "redis_zset",
@@ -85,7 +90,7 @@ impl Kind {
 
     /// Returns true if a client of the design can send several requests before it has the first answer.
     pub fn pipelines(self) -> bool {
-        matches!(self, Self::RedisList | Self::RedisZset | Self::RedisZsetCompact | Self::Mock)
+        matches!(self, Self::TidewireResp | Self::RedisList | Self::RedisZset | Self::RedisZsetCompact | Self::Mock)
     }
 
     /// Returns true if the design can read the pages of many readers in one request, or in a pipeline of requests.
@@ -95,7 +100,7 @@ impl Kind {
 
     /// Returns true if the design notifies readers over live connections.
     pub fn pushes_live(self) -> bool {
-        self == Self::TidewireHttp
+        matches!(self, Self::TidewireHttp | Self::TidewireResp)
     }
 
     /// Starts the design.
@@ -107,6 +112,7 @@ impl Kind {
         let tidewire = TidewireSettings { inbox_posts, celebrity_followers, following_max, more_flags: Vec::new() };
         Ok(match self {
             Self::TidewireHttp => Arc::new(Http::start(&tidewire).await?),
+            Self::TidewireResp => Arc::new(Resp::start(&tidewire).await?),
             Self::TidewireInProcess => Arc::new(InProcess::start(&tidewire)?),
             Self::RedisList => Arc::new(Redis::start(Design::Lists, inbox_posts, ids).await?),
             Self::RedisZset => Arc::new(Redis::start(Design::SortedSets(Encoding::SkipList), inbox_posts, ids).await?),

@@ -49,6 +49,11 @@ fn tidewire_over_http_matches_the_model() {
 }
 
 #[test]
+fn tidewire_over_the_redis_protocol_matches_the_model() {
+    check(Kind::TidewireResp);
+}
+
+#[test]
 fn tidewire_in_process_matches_the_model() {
     check(Kind::TidewireInProcess);
 }
@@ -122,6 +127,11 @@ fn check_that_a_stopped_server_is_told(kind: Kind, asked: &str) {
 #[test]
 fn a_stopped_tidewire_server_is_reported() {
     check_that_a_stopped_server_is_told(Kind::TidewireHttp, "GET /v1/users/u1/posts?limit=20 HTTP/1.1");
+}
+
+#[test]
+fn a_stopped_tidewire_server_is_reported_over_the_redis_protocol() {
+    check_that_a_stopped_server_is_told(Kind::TidewireResp, "own page");
 }
 
 #[test]

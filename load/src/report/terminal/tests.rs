@@ -59,6 +59,20 @@ WARNING: these figures may be wrong.
 }
 
 #[test]
+fn ratios_of_the_redis_protocol_follow_those_of_http() {
+    let mut report = sample::report();
+    let http = report.targets[0].clone();
+    report.targets.push(TargetReport { name: "tidewire_resp".to_owned(), ..http });
+    report.ratios = compare::ratios(&report.targets);
+    let text = text(&report, Look { width: 200, colour: false });
+    let expected = "\
+Feed pages          Tidewire is 6.0x redis_list, 7.5x redis_zset, 60.0x mariadb_push, 90.0x mariadb_pull
+Feed pages          Tidewire over the Redis protocol is 6.0x redis_list, 7.5x redis_zset, 60.0x mariadb_push, 90.0x mariadb_pull
+";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn no_line_is_wider_than_the_terminal() {
     for width in [48, 60, 80, 100, 200] {
         for line in at(width).lines() {

@@ -142,7 +142,7 @@ impl Pending {
 fn failure(what: &'static str, why: &str) -> Failure {
     let text = format!("{what}: {why}");
     match why.split(' ').next() {
-        Some("OOM" | "LOADING" | "BUSY" | "TRYAGAIN") => Failure::Refused(text),
+        Some("OOM" | "LOADING" | "BUSY" | "TRYAGAIN" | "OVERLOADED") => Failure::Refused(text),
         _ => Failure::Failed(text),
     }
 }

@@ -32,7 +32,7 @@ pub struct Http {
     /// The server process; `None` if another program started it.
     process: Option<Process>,
     /// True if a publish waits until the post is delivered.
-    waits: Arc<AtomicBool>,
+    pub(super) waits: Arc<AtomicBool>,
     /// True if all posts are pushed into inboxes. This is not known for a server that another program started.
     pushes_all: bool,
 }
@@ -43,6 +43,13 @@ impl Http {
     /// # Errors
     /// If it does not start.
     pub async fn start(settings: &Settings) -> Result<Self, Failure> {
+        let mut http = Self::start_server(settings).await?;
+        http.settings.push("a separate process, over HTTP/1.1, with a connection for each client".to_owned());
+        Ok(http)
+    }
+
+    /// Starts a server, without a note on its clients in the settings.
+    pub(super) async fn start_server(settings: &Settings) -> Result<Self, Failure> {
         let address = free_address().map_err(|cause| Failure::of(&cause))?;
         let (process, lines) = start(address, settings).await.map_err(|cause| Failure::of(&cause))?;
         Ok(Self {
@@ -78,9 +85,8 @@ impl Http {
 }
 
 async fn start(address: SocketAddr, settings: &Settings) -> io::Result<(Process, Vec<String>)> {
-    let mut lines = settings.describe();
+    let lines = settings.describe();
     let flags: Vec<String> = lines.iter().skip(1).flat_map(|flag| flag.split(' ')).map(str::to_owned).collect();
-    lines.push("a separate process, over HTTP/1.1, with a connection for each client".to_owned());
     let mut process = Process::start(&harness()?, |directory| {
         let data = directory.join("data").display().to_string();
         let fixed = [SERVER, "serve", "--listen", &address.to_string(), "--data-dir", &data].map(str::to_owned);
@@ -269,14 +275,11 @@ impl Client for HttpClient {
     fn perform<'a>(&'a mut self, operation: &'a Operation) -> Later<'a, Result<Answer, Failure>> {
         Box::pin(async {
             let body = self.send(operation).await?;
-            let reads = operation.is_page() || matches!(operation, Operation::Pages { .. });
-            if matches!(operation, Operation::Pages { .. })
-                && let Some(at) = memchr::memmem::find(body, br#","problem":{"#)
-            {
-                let problem = String::from_utf8_lossy(&body[at + 1..body.len().min(at + 200)]);
-                return Err(Failure::Failed(format!("one of many pages was refused: {problem}")));
-            }
-            let entries = if reads { page::count(body) } else { 0 };
+            let entries = match operation {
+                Operation::Page { .. } | Operation::OwnPage { .. } => page::count(body),
+                Operation::Pages { .. } => page::count_together(body)?,
+                _ => 0,
+            };
             Ok(Answer { entries, deliveries: None })
         })
     }

@@ -1,4 +1,4 @@
-//! Tidewire as a design, over HTTP and in process.
+//! Tidewire as a design, over HTTP, over the Redis protocol and in process.
 //!
 //! Responsible for:
 //! - its settings in a comparison: the defaults, except where the other designs have the same setting.
@@ -7,6 +7,7 @@ pub mod connection;
 pub mod http;
 pub mod in_process;
 mod page;
+pub mod resp;
 
 use crate::operation::User;
 

@@ -44,6 +44,15 @@ pub(super) fn count(json: &[u8]) -> usize {
     memchr::memmem::find_iter(json, br#","cursor":""#).count()
 }
 
+/// Counts the entries of the pages of several readers in one response.
+pub(super) fn count_together(json: &[u8]) -> Result<usize, Failure> {
+    if let Some(at) = memchr::memmem::find(json, br#","problem":{"#) {
+        let problem = String::from_utf8_lossy(&json[at + 1..json.len().min(at + 200)]);
+        return Err(Failure::Failed(format!("one of many pages was refused: {problem}")));
+    }
+    Ok(count(json))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +64,14 @@ mod tests {
         assert_eq!(count(json), 1);
         assert!(items(br#"{"items":[{"post":{"id":"7","author":"ann","body":1}}]}"#).is_err());
         assert!(items(b"{}").is_err());
+    }
+
+    #[test]
+    fn a_refused_page_among_many_is_an_error() {
+        let right = r#"{"user":"u1","items":[{"post":{"id":"7"},"cursor":"c"}],"next":null}"#;
+        let refused = r#"{"user":"u2","problem":{"code":"overloaded"}}"#;
+        assert_eq!(count_together(format!("[{right},{right}]").as_bytes()).unwrap(), 2);
+        let failure = count_together(format!("[{right},{refused}]").as_bytes()).unwrap_err().to_string();
+        assert!(failure.starts_with(r#"one of many pages was refused: "problem":{"code":"overloaded""#), "{failure}");
     }
 }
