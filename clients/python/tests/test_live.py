@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import threading
 import time
@@ -138,10 +139,21 @@ def test_who_does_not_know_where_the_server_is_is_told_at_last(connect: Connect,
 
 
 def test_a_message_that_cannot_be_read_is_final() -> None:
-    for text in ("<html>", "[]", '{"type":"post","seq":1}'):
+    for text in ("<html>", "[1]", '{"type":"post","seq":1}'):
         with pytest.raises(UnexpectedAnswer) as raised:
-            Numbering("ann", None, None, False).take(text)
+            list(Numbering("ann", None, None, False).take(text))
         assert not raised.value.is_temporary
+
+
+def test_the_messages_of_a_batch_before_a_missing_one_are_returned() -> None:
+    hello = {"type": "hello", "seq": 1, "epoch": "e", "recovered": False, "marker": None}
+    removed = [{"type": "remove", "seq": seq, "post": "7"} for seq in (2, 4)]
+    numbering = Numbering("ann", None, None, False)
+    taken = numbering.take(json.dumps([hello, *removed]))
+    assert [next(taken).seq, next(taken).seq] == [1, 2]
+    assert numbering.position == ("e", 2)
+    with pytest.raises(ConnectionFailed):
+        next(taken)
 
 
 def test_how_a_connection_was_closed_says_whether_another_one_may_help() -> None:

@@ -324,10 +324,9 @@ class AsyncLiveStream(AsyncStream[LiveMessage]):
                     self._opened(socket)
                     longest = HELLO_MAX
                     while True:
-                        message = self._numbering.take(await received(socket, longest))
-                        longest = SILENCE_MAX
-                        again.greeted(time.monotonic())
-                        if message is not None:
+                        for message in self._numbering.take(await received(socket, longest)):
+                            longest = SILENCE_MAX
+                            again.greeted(time.monotonic())
                             yield message
             except TidewireError as cause:
                 error = cause

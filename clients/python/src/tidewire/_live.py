@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ._call import path, query
@@ -57,15 +57,22 @@ class Numbering:
         """Returns the path and the parameters of a connection that resumes after the last message."""
         self._expects_hello = True
         epoch, seq = self.position or (None, None)
-        return self._path, query(epoch=epoch, seq=seq, unread=self._unread or None)
+        return self._path, query(epoch=epoch, seq=seq, unread=self._unread or None, batch=True)
 
-    def take(self, text: str | bytes) -> LiveMessage | None:
-        """Returns a message for the user, or None for one without content. Raises if an earlier one is missing."""
+    def take(self, text: str | bytes) -> Iterator[LiveMessage]:
+        """Returns the messages of a batch, or a single one, for the user. Raises at a message before which one is missing."""
         try:
-            message = live_message_of(json.loads(text))
+            value = json.loads(text)
+            batch = [live_message_of(message) for message in (value if isinstance(value, list) else [value])]
         except (ValueError, TypeError, LookupError) as cause:
             # The error is permanent, because each connection would bring the same message.
             raise UnexpectedAnswer(f"invalid live message: {cause}") from cause
+        for message in batch:
+            taken = self._take(message)
+            if taken is not None:
+                yield taken
+
+    def _take(self, message: LiveMessage) -> LiveMessage | None:
         if self._expects_hello:
             if not isinstance(message, HelloMessage):
                 raise ConnectionFailed(f"the first live message is {message.type}", sent=True)

@@ -29,7 +29,9 @@ export function openSocket(WebSocket: SocketClass): Open {
   return (url, onMessage, onEnd, token) => {
     const address = url.replace(/^http/, 'ws');
     const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
-    socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
+    // A batch of messages, of which each may close the connection.
+    socket.onmessage = ({ data }) =>
+      [JSON.parse(data)].flat().forEach((message) => socket.onmessage && onMessage(message));
     socket.onclose = ({ code, reason }) => onEnd(code, reason);
     // The close event also reports the failure. The package `ws` throws without a listener.
     socket.onerror = () => {};

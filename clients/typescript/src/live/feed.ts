@@ -232,7 +232,8 @@ export class Feed<Body = unknown> extends EventTarget {
     const events = isStream ? streamEvents(this.#fetch ?? fetch) : openEvents;
     const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket(this.#WebSocket)];
     const [server, token] = [this.#servers[0]!, this.#token];
-    const url = this.#url(path, { ...this.#timeline.session, ...(this.#wantsUnread ? { unread: true } : {}) });
+    const wanted = { batch: true, ...(this.#wantsUnread ? { unread: true } : {}) };
+    const url = this.#url(path, { ...this.#timeline.session, ...wanted });
     const ended = (code: number | null, reason?: string) => this.#ended(code, server, token, reason);
     this.#hangUp = open(url, (message) => this.#receive(message), ended, token);
   }

@@ -330,7 +330,8 @@ export class Feed extends EventTarget {
     const events = isStream ? streamEvents(this.#fetch ?? fetch) : openEvents;
     const [path, open] = this.#transport === 'sse' ? ['events', events] : ['live', openSocket(this.#WebSocket)];
     const [server, token] = [this.#servers[0], this.#token];
-    const url = this.#url(path, { ...this.#timeline.session, ...(this.#wantsUnread ? { unread: true } : {}) });
+    const wanted = { batch: true, ...(this.#wantsUnread ? { unread: true } : {}) };
+    const url = this.#url(path, { ...this.#timeline.session, ...wanted });
     const ended = (code, reason) => this.#ended(code, server, token, reason);
     this.#hangUp = open(url, (message) => this.#receive(message), ended, token);
   }
@@ -559,7 +560,9 @@ function openSocket(WebSocket) {
   return (url, onMessage, onEnd, token) => {
     const address = url.replace(/^http/, 'ws');
     const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
-    socket.onmessage = ({ data }) => onMessage(JSON.parse(data));
+    // A batch of messages, of which each may close the connection.
+    socket.onmessage = ({ data }) =>
+      [JSON.parse(data)].flat().forEach((message) => socket.onmessage && onMessage(message));
     socket.onclose = ({ code, reason }) => onEnd(code, reason);
     // The close event also reports the failure. The package `ws` throws without a listener.
     socket.onerror = () => {};

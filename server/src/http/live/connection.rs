@@ -21,6 +21,9 @@ use tidewire::feed::stream::StreamPosition;
 use tidewire::live::event::{EventKind, LiveEvent};
 use tidewire::storage::sequence::Sequence;
 
+/// The time after a batch in which messages wait for the next one.
+const BATCH_TIME: Duration = Duration::from_millis(1);
+
 /// Maximum bytes of messages that are written to a live connection with one call.
 const LIVE_WRITE_BYTES: usize = 16 * 1024;
 
@@ -38,6 +41,44 @@ pub(super) struct Connection<W> {
     unread: Option<Box<UnreadCount>>,
     heartbeat: Duration,
     next_beat: Pin<Box<Sleep>>,
+    batches: Batches,
+}
+
+/// Whether a connection sends messages in batches.
+pub(super) enum Batches {
+    /// It sends each as soon as it can.
+    None,
+    /// It sends the next messages as soon as it can.
+    Open,
+    /// It has sent a batch, and waits for the messages of the next one.
+    Paused(Pin<Box<Sleep>>),
+}
+
+impl Batches {
+    /// Batches for a client that asks for them.
+    pub(super) fn of(has_batches: bool) -> Self {
+        if has_batches { Self::Open } else { Self::None }
+    }
+
+    /// Returns true while messages have to wait.
+    fn is_paused(&mut self, task: &mut Context<'_>) -> bool {
+        if let Self::Paused(pause) = self
+            && pause.as_mut().poll(task).is_ready()
+        {
+            *self = Self::Open;
+        }
+        matches!(self, Self::Paused(_))
+    }
+
+    /// Begins a pause after messages were written.
+    fn written(&mut self, task: &mut Context<'_>) {
+        if let Self::Open = self {
+            let mut pause = Box::pin(sleep(BATCH_TIME));
+            // Polled, so that its end wakes the task. It has not passed yet.
+            let _ = pause.as_mut().poll(task);
+            *self = Self::Paused(pause);
+        }
+    }
 }
 
 enum State {
@@ -55,10 +96,11 @@ impl<W: Wire> Connection<W> {
         heartbeat: Duration,
         session_expiry: Option<Box<SessionExpiry>>,
         unread: Option<UnreadCount>,
+        batches: Batches,
     ) -> Self {
-        let next_beat = Box::pin(sleep(heartbeat));
+        let (state, next_beat) = (State::Open(watcher), Box::pin(sleep(heartbeat)));
         let unread = unread.map(Box::new);
-        Self { wire, state: State::Open(watcher), session_expiry, sequence, place: None, unread, heartbeat, next_beat }
+        Self { wire, state, session_expiry, sequence, place: None, unread, heartbeat, next_beat, batches }
     }
 
     /// Creates a connection that is closed at once.
@@ -73,6 +115,7 @@ impl<W: Wire> Connection<W> {
             unread: None,
             heartbeat: Duration::MAX,
             next_beat,
+            batches: Batches::None,
         }
     }
 
@@ -93,9 +136,11 @@ impl<W: Wire> Connection<W> {
             Received::NotText => return Some(Close::NotText),
             Received::TooMuch => return Some(Close::TooMuch),
         }
-        while out.len() < LIVE_WRITE_BYTES {
+        let (is_paused, mut has_written) = (self.batches.is_paused(task), false);
+        while !is_paused && out.len() + self.wire.waiting_bytes() < LIVE_WRITE_BYTES {
             match watcher.poll_next(task) {
                 Poll::Ready(Ok(event)) => {
+                    has_written = true;
                     self.place = Some(event.place);
                     self.unread.iter_mut().for_each(|unread| unread.note(&event.kind));
                     self.wire.write(&event, self.sequence.take(), out);
@@ -108,6 +153,9 @@ impl<W: Wire> Connection<W> {
             && let Poll::Ready(count) = unread.poll_changed(task)
         {
             self.wire.write_text("unread", place, &text::unread(place, &count), out);
+        }
+        if has_written {
+            self.batches.written(task);
         }
         while self.next_beat.as_mut().poll(task).is_ready() {
             self.next_beat.as_mut().reset(Instant::now() + self.heartbeat);
@@ -122,6 +170,7 @@ impl<W: Wire> Connection<W> {
                 self.wire.write(&LiveEvent { place, kind: EventKind::Beat }, None, out);
             }
         }
+        self.wire.flush(out);
         None
     }
 }
@@ -145,5 +194,34 @@ impl<W: Wire> MessageBody for Connection<W> {
             State::Over => Poll::Ready(None),
             State::Open(_) | State::Refused(_) => Poll::Pending,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_wait_for_a_millisecond_after_a_batch_and_not_before_the_first() {
+        let mut batches = Batches::of(true);
+        for _ in 0..2 {
+            let paused = poll_fn(|task| {
+                let before = batches.is_paused(task);
+                batches.written(task);
+                Poll::Ready((before, batches.is_paused(task)))
+            });
+            assert_eq!(paused.await, (false, true));
+            tokio::time::advance(BATCH_TIME / 2).await;
+            assert!(poll_fn(|task| Poll::Ready(batches.is_paused(task))).await);
+            // Only the end of the pause can wake this task.
+            poll_fn(|task| if batches.is_paused(task) { Poll::Pending } else { Poll::Ready(()) }).await;
+        }
+        let mut without = Batches::of(false);
+        let paused = poll_fn(|task| {
+            without.written(task);
+            Poll::Ready(without.is_paused(task))
+        });
+        assert!(!paused.await);
     }
 }

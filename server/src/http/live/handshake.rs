@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::http::admission::{Admission, Permit};
 use crate::http::auth::{Access, Denial, SessionExpiry, UnauthenticatedSlot};
-use crate::http::live::connection::Connection;
+use crate::http::live::connection::{Batches, Connection};
 use crate::http::live::heartbeat;
 use crate::http::live::shown_log::ShownLog;
 use crate::http::live::unread::UnreadCount;
@@ -41,6 +41,7 @@ pub(super) struct LiveRequest {
     pub(super) resume: Option<StreamPosition>,
     /// The reader whose unread entries the server counts for the client.
     pub(super) unread_of: Option<SourceId>,
+    pub(super) has_batches: bool,
     pub(super) peer: Option<SocketAddr>,
     pub(super) connection: Option<Arc<ConnectionState>>,
     pub(super) log: ShownLog,
@@ -130,7 +131,8 @@ impl LiveRequest {
                 let permits = self.admission.unread_counts();
                 let unread = self.unread_of.clone();
                 let unread = unread.map(|reader| UnreadCount::new(self.engine.clone(), reader, permits));
-                Connection::new(wire, (watcher, self.log.sequence()), heartbeat(&self.engine), session_expiry, unread)
+                let (watcher, batches) = ((watcher, self.log.sequence()), Batches::of(self.has_batches));
+                Connection::new(wire, watcher, heartbeat(&self.engine), session_expiry, unread, batches)
             }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany),
             Err(Error::ShuttingDown) => Connection::refused(wire, Close::Engine(Closing::Restart)),

@@ -29,7 +29,7 @@ use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, HttpResponseBuilder
 use crate::http::admission::Admission;
 use crate::http::auth::{Access, Caller, PROTOCOL, SessionExpiry, offers_protocol};
 use crate::http::engine_cell::ReadyEngine;
-use crate::http::live::connection::Connection;
+use crate::http::live::connection::{Batches, Connection};
 use crate::http::live::handshake::{Handshake, LiveRequest};
 use crate::http::live::shown_log::ShownLog;
 use crate::http::live::unread::UnreadCount;
@@ -52,7 +52,7 @@ pub(super) async fn websocket(
     access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     let user = user(&request)?;
-    let Wanted { resume, unread_of } = wanted(&request, &user, false)?;
+    let Wanted { resume, unread_of, has_batches } = wanted(&request, &user, false)?;
     // An `Upgrade` header with several protocols does not upgrade the connection.
     let is_offered = if is_websocket(request.headers()) { Ok(()) } else { Err(HandshakeError::NoWebsocketUpgrade) };
     let mut response = is_offered.and_then(|()| ws::handshake(request.head())).map_err(|cause| {
@@ -62,7 +62,7 @@ pub(super) async fn websocket(
     if offers_protocol(request.headers()) {
         response.insert_header((SEC_WEBSOCKET_PROTOCOL, PROTOCOL));
     }
-    let wire = WebSocket::new(payload);
+    let wire = WebSocket::new(payload, has_batches);
     let caller = Caller::or_unauthenticated(&request)?;
     let body = match caller {
         Caller::Unauthenticated => {
@@ -73,7 +73,8 @@ pub(super) async fn websocket(
             // Not a step of the pipeline, because it may evict another connection. Only a valid request may do that.
             let slot = access.admit_unauthenticated(peer, &admission)?;
             let (engine, log) = ((*engine).clone(), ShownLog::of(&request));
-            let live = LiveRequest { engine, access, admission, user, resume, unread_of, peer, connection, log };
+            let live =
+                LiveRequest { engine, access, admission, user, resume, unread_of, has_batches, peer, connection, log };
             Handshake::new(wire, live, slot)?.boxed()
         }
         // In a browser, only the close code distinguishes this refusal from other failures.
@@ -84,7 +85,8 @@ pub(super) async fn websocket(
                 let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader, permits));
                 let session_expiry = SessionExpiry::of(&access, &caller, &engine);
                 let sequence = ShownLog::of(&request).sequence();
-                Connection::new(wire, (watcher, sequence), heartbeat(&engine), session_expiry, unread).boxed()
+                let batches = Batches::of(has_batches);
+                Connection::new(wire, (watcher, sequence), heartbeat(&engine), session_expiry, unread, batches).boxed()
             }
             Err(Error::TooMany { .. }) => Connection::refused(wire, Close::TooMany).boxed(),
             Err(cause) => return Err(cause.into()),
@@ -101,7 +103,7 @@ pub(super) async fn events(
     access: Data<Access>,
 ) -> Result<HttpResponse, Problem> {
     let user = user(&request)?;
-    let Wanted { resume, unread_of } = wanted(&request, &user, true)?;
+    let Wanted { resume, unread_of, has_batches } = wanted(&request, &user, true)?;
     if request.method() == Method::HEAD {
         return Ok(events_head().body(NoBody::new()));
     }
@@ -116,7 +118,8 @@ pub(super) async fn events(
     let permits = Admission::of(&request)?.unread_counts();
     let unread = unread_of.map(|reader| UnreadCount::new((*engine).clone(), reader, permits));
     let watcher = (watcher, ShownLog::of(&request).sequence());
-    let connection = Connection::new(EventStream::default(), watcher, heartbeat(&engine), session_expiry, unread);
+    let (wire, batches) = (EventStream::default(), Batches::of(has_batches));
+    let connection = Connection::new(wire, watcher, heartbeat(&engine), session_expiry, unread, batches);
     Ok(events_head().body(connection))
 }
 
@@ -139,13 +142,15 @@ struct Wanted {
     resume: Option<StreamPosition>,
     /// The reader whose unread entries the server counts for the client.
     unread_of: Option<SourceId>,
+    /// True if the client wants messages that arrive within a short time together.
+    has_batches: bool,
 }
 
 fn wanted(request: &HttpRequest, user: &SourceId, has_event_ids: bool) -> Result<Wanted, Problem> {
-    let known = ["epoch", "seq", "unread", LAST_EVENT_ID];
-    let parameters = Parameters::read(request, if has_event_ids { &known } else { &known[..3] })?;
+    let known = ["epoch", "seq", "unread", "batch", LAST_EVENT_ID];
+    let parameters = Parameters::read(request, if has_event_ids { &known } else { &known[..4] })?;
     let unread_of = parameters.truth("unread")?.then(|| user.clone());
-    Ok(Wanted { resume: resume(request, &parameters)?, unread_of })
+    Ok(Wanted { resume: resume(request, &parameters)?, unread_of, has_batches: parameters.truth("batch")? })
 }
 
 /// Parses the position at which the client resumes: `?epoch=…&seq=N`, or the `id` of its last server-sent event.

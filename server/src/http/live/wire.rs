@@ -29,6 +29,14 @@ pub(super) trait Wire: Unpin {
     /// Appends a message of this type to `out`. `text` is its JSON.
     fn write_text(&mut self, kind: &str, place: StreamPosition, text: &str, out: &mut BytesMut);
 
+    /// Returns the bytes of messages that [`Wire::flush`] will append.
+    fn waiting_bytes(&self) -> usize {
+        0
+    }
+
+    /// Appends the messages of an unfinished batch.
+    fn flush(&mut self, _out: &mut BytesMut) {}
+
     /// Appends a ping, if the format has pings. Returns false if the client has sent nothing since the previous ping.
     fn ping(&mut self, out: &mut BytesMut) -> bool;
 
@@ -93,14 +101,21 @@ pub(super) struct WebSocket {
     checks: FrameChecks,
     meter: Meter,
     scratch: String,
+    /// True if a frame has an array of messages. `scratch` then has those that wait, without the end of the array.
+    has_batches: bool,
 }
 
 impl WebSocket {
     /// Creates the format for a WebSocket whose client sends `payload`.
-    pub(super) fn new(payload: Payload) -> Self {
+    pub(super) fn new(payload: Payload, has_batches: bool) -> Self {
         let (checks, meter) = (FrameChecks::default(), Meter::new(Instant::now()));
         let (received, message) = (BytesMut::new(), BytesMut::new());
-        Self { payload, received, message, is_alive: true, checks, meter, scratch: String::new() }
+        Self { payload, received, message, is_alive: true, checks, meter, scratch: String::new(), has_batches }
+    }
+
+    /// Begins an element of the batch.
+    fn begin_element(&mut self) {
+        self.scratch.push(if self.scratch.is_empty() { '[' } else { ',' });
     }
 
     /// Waits for the next message, and replies to control frames. Returns an empty text for a binary message, whose content is not used.
@@ -205,22 +220,44 @@ impl Wire for WebSocket {
     }
 
     fn write(&mut self, event: &LiveEvent, sequence: Option<Sequence>, out: &mut BytesMut) {
+        if self.has_batches {
+            self.begin_element();
+            return text::message(event, sequence, &mut self.scratch);
+        }
         self.scratch.clear();
         text::message(event, sequence, &mut self.scratch);
         Parser::write_message(out, &self.scratch, OpCode::Text, true, false);
     }
 
     fn write_text(&mut self, _: &str, _: StreamPosition, text: &str, out: &mut BytesMut) {
+        if self.has_batches {
+            self.begin_element();
+            return self.scratch.push_str(text);
+        }
         Parser::write_message(out, text, OpCode::Text, true, false);
     }
 
+    fn waiting_bytes(&self) -> usize {
+        if self.has_batches { self.scratch.len() } else { 0 }
+    }
+
+    fn flush(&mut self, out: &mut BytesMut) {
+        if self.has_batches && !self.scratch.is_empty() {
+            self.scratch.push(']');
+            Parser::write_message(out, &self.scratch, OpCode::Text, true, false);
+            self.scratch.clear();
+        }
+    }
+
     fn ping(&mut self, out: &mut BytesMut) -> bool {
+        self.flush(out);
         self.scratch = String::new();
         Parser::write_message(out, "", OpCode::Ping, true, false);
         std::mem::replace(&mut self.is_alive, false)
     }
 
     fn close(&mut self, why: Close, out: &mut BytesMut) {
+        self.flush(out);
         let (code, words) = match why {
             Close::Engine(Closing::TooSlow) => (CloseCode::Other(4008), "too slow: reconnect and resume"),
             Close::Engine(Closing::Restart) => (CloseCode::Restart, "reconnect"),

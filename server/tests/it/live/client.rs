@@ -22,9 +22,14 @@ pub enum Next {
 }
 
 impl Client {
+    /// Connects.
+    pub async fn open(address: SocketAddr, path: &str) -> Self {
+        Self { socket: open(address, path).await.unwrap(), hello: Value::Null }
+    }
+
     /// Connects, and takes the first message.
     pub async fn connect(address: SocketAddr, path: &str) -> Self {
-        let mut client = Self { socket: open(address, path).await.unwrap(), hello: Value::Null };
+        let mut client = Self::open(address, path).await;
         client.hello = client.message().await;
         assert_eq!(client.hello["type"], "hello", "{}", client.hello);
         client

@@ -41,6 +41,35 @@ async fn a_live_entry_equals_the_entry_on_a_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_asks_for_batches_receives_arrays_and_resumes_within_one() {
+    let server = ann_and_bob(0);
+    let mut client = Client::open(server.address(), "/v1/users/ann/live?batch=true&unread=true").await;
+    let hello = client.message().await[0].clone();
+    assert_eq!(hello["type"], "hello");
+    let posts: Vec<Value> =
+        (1..=20).map(|id: u64| json!({"author": "bob", "id": id.to_string(), "body": {"n": id}})).collect();
+    assert_eq!(server.post("/v1/posts/batch?wait=delivered", &json!({"posts": posts})).status, 200);
+    let mut received = Vec::new();
+    while received.len() < 20 {
+        let batch = client.message().await;
+        let batch = batch.as_array().expect("an array of messages").iter();
+        received.extend(batch.filter(|message| message["type"] == "post").cloned());
+    }
+    let numbers: Vec<u64> = received.iter().map(|message| message["seq"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
+    drop(client);
+
+    let path = format!("/v1/users/ann/live?batch=true&epoch={}&seq=15", hello["epoch"].as_str().unwrap());
+    let mut client = Client::open(server.address(), &path).await;
+    let mut missed = Vec::new();
+    while missed.len() < 6 {
+        missed.extend(client.message().await.as_array().expect("an array of messages").clone());
+    }
+    assert_eq!(missed[0]["recovered"], true);
+    assert_eq!(missed[1..], received[15..]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_change_of_a_feed_is_delivered_live() {
     let server = ann_and_bob(3);
     let edge = |source: &str| format!("/v1/users/ann/following/{source}");

@@ -18,6 +18,11 @@ impl Documentation {
         )
         .query("seq", "The last received `seq`.", json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}))
         .truth("unread", "Also send the number of unread entries when it changes, at most once a second.")
+        .truth(
+            "batch",
+            "Send messages that arrive within a millisecond after others together. A frame of a WebSocket is then a JSON array of \
+             messages.",
+        )
         .refuses(400, &["missing_parameter"])
         .refuses(422, &["not_a_user"])
         .refuses(500, &["reader_crashed", "internal"])
