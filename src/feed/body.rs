@@ -241,6 +241,11 @@ mod tests {
     fn unportable_bodies_from_storage_become_portable_when_decoded() {
         let stored: Body = serde_json::from_value(r#"[1e400,"\ud800"]"#.into()).unwrap();
         assert_eq!(stored.as_str(), r#"["1e400","\ufffd"]"#);
+        // Earlier builds had another limit on the depth.
+        let depth = POST_BODY_DEPTH_MAX + 1;
+        let deep = |number| format!("{}{number}{}", "[".repeat(depth), "]".repeat(depth));
+        let stored: Body = serde_json::from_value(deep("1e400").into()).unwrap();
+        assert_eq!(stored.as_str(), deep("\"1e400\""));
         let good: Body = serde_json::from_value(r#"[1.50,"\ud83d\ude00"]"#.into()).unwrap();
         assert_eq!(good.as_str(), r#"[1.50,"\ud83d\ude00"]"#);
     }
