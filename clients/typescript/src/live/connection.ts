@@ -29,7 +29,7 @@ export function openSocket(WebSocket: SocketClass): Open {
   return (url, onMessage, onEnd, token) => {
     const address = url.replace(/^http/, 'ws');
     const socket = token ? new WebSocket(address, ['tidewire', `bearer.${token}`]) : new WebSocket(address);
-    // A batch of messages, of which each may close the connection.
+    // The server sends a message or an array of them. The handler of one may close the connection.
     socket.onmessage = ({ data }) =>
       [JSON.parse(data)].flat().forEach((message) => socket.onmessage && onMessage(message));
     socket.onclose = ({ code, reason }) => onEnd(code, reason);

@@ -136,7 +136,7 @@ impl<W: Wire> Connection<W> {
             Received::NotText => return Some(Close::NotText),
             Received::TooMuch => return Some(Close::TooMuch),
         }
-        let (is_paused, mut has_written) = (self.batches.is_paused(task), false);
+        let (is_paused, mut has_written, mut has_more) = (self.batches.is_paused(task), false, true);
         while !is_paused && out.len() + self.wire.waiting_bytes() < LIVE_WRITE_BYTES {
             match watcher.poll_next(task) {
                 Poll::Ready(Ok(event)) => {
@@ -146,7 +146,10 @@ impl<W: Wire> Connection<W> {
                     self.wire.write(&event, self.sequence.take(), out);
                 }
                 Poll::Ready(Err(closing)) => return Some(Close::Engine(closing)),
-                Poll::Pending => break,
+                Poll::Pending => {
+                    has_more = false;
+                    break;
+                }
             }
         }
         if let (Some(unread), Some(place)) = (&mut self.unread, self.place)
@@ -154,7 +157,8 @@ impl<W: Wire> Connection<W> {
         {
             self.wire.write_text("unread", place, &text::unread(place, &count), out);
         }
-        if has_written {
+        // Messages that did not fit into this write follow without a pause.
+        if has_written && !has_more {
             self.batches.written(task);
         }
         while self.next_beat.as_mut().poll(task).is_ready() {
