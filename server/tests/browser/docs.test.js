@@ -212,6 +212,27 @@ test('one click gives an answer: reads are filled with what the server has, chan
   assert.equal(await page.locator('#delete_post').getByLabel('id').inputValue(), own, 'what was published here may be deleted here');
 });
 
+test('examples that arrive late do not change a field that has the focus', async () => {
+  await server.follow('ann', 'bob');
+  const { id } = await server.publish('bob', 'for a late example');
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  await page.route('**/v1/sources?**', (route) => released.then(() => route.continue()));
+  await open('#explain');
+  await page.evaluate(() => (location.hash = '#read_post'));
+  const other = page.locator('#read_post .try').getByRole('textbox', { name: 'id *', exact: true });
+  await other.waitFor();
+  const post = page.locator('#explain .try').getByLabel('post');
+  const example = await post.inputValue();
+  await post.focus();
+  release();
+  for (const began = Date.now(); (await other.inputValue()) !== id; await sleep(20)) {
+    assert.ok(Date.now() - began < STEP_MAX_MS, 'the other field is filled in');
+  }
+  assert.equal(await post.inputValue(), example);
+  await page.unroute('**/v1/sources?**');
+});
+
 test('live feeds show what comes in the first seconds', async () => {
   for (const [id, first] of [['watch', '"type":"hello"'], ['stream_events', 'event: hello']]) {
     await open(`#${id}`);

@@ -141,11 +141,11 @@ function answerBox() {
   return { box, show };
 }
 
-/** Fills examples into fields without user input. */
+/** Fills examples into fields without user input. In a field that has the focus, input may begin at any moment. */
 function fill(form, examples) {
   for (const input of form.querySelectorAll('input')) {
     const value = examples[input.name.split(':')[1]];
-    if (!value || input.value !== input.defaultValue) continue;
+    if (!value || input.value !== input.defaultValue || input === document.activeElement) continue;
     input.defaultValue = value;
     input.value = value;
   }
