@@ -9,8 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::eventually;
 use tidewire::config::EngineConfig;
 use tidewire::engine::Engine;
+use tidewire::limits::REQUEST_BYTES_MAX;
 use tidewire_server::http::admission::{Admission, AdmissionLimits};
 use tidewire_server::http::auth::keys::Keys;
 use tidewire_server::http::state::HttpState;
@@ -163,6 +165,30 @@ fn a_page_is_counted_and_bounded_as_over_http() {
         assert!(metrics.contains(&line), "{line}{metrics}");
     }
     assert!(metrics.contains("tidewire_http_refusals_total{code=\"overloaded\"} 1\n"), "{metrics}");
+}
+
+#[test]
+fn the_bytes_of_large_commands_are_bounded() {
+    let engine = Engine::start(EngineConfig::default());
+    let limits = AdmissionLimits { write_bytes: 3 * REQUEST_BYTES_MAX / 2, ..AdmissionLimits::default() };
+    let server =
+        Server::serving(HttpState { admission: Admission::new(limits), ..HttpState::from(engine.clone()) }, engine);
+    let reserved = || server.get("/v1/stats").json()["admission"]["write_bytes"]["under_way"].clone();
+    let body = format!("\"{}\"", "x".repeat(30_000));
+    let command = format!("*3\r\n$9\r\nFEED.POST\r\n$3\r\nbob\r\n${}\r\n{body}\r\n", body.len());
+    let (begin, rest) = command.split_at(20_000);
+    let [mut first, mut second] = [Client::of(&server), Client::of(&server)];
+    first.socket.get_mut().write_all(begin.as_bytes()).unwrap();
+    eventually("the command is reserved", || (reserved() != 0).then_some(()));
+    second.socket.get_mut().write_all(begin.as_bytes()).unwrap();
+    let refused = second.reply();
+    assert!(refused.as_str().unwrap().starts_with("-OVERLOADED too many bytes of "), "{refused}");
+    assert_eq!(second.reply(), "the connection ended");
+    // Nothing is reserved twice: neither would the post fit beside its command.
+    first.socket.get_mut().write_all(rest.as_bytes()).unwrap();
+    let post: Value = serde_json::from_str(first.reply().as_str().unwrap()).unwrap();
+    assert_eq!(post["author"], "bob");
+    assert_eq!(reserved(), 0);
 }
 
 #[test]
@@ -405,6 +431,8 @@ fn a_refused_channel_is_one_error_and_nothing_after_it() {
         assert!(reply.as_str().is_some_and(|reply| reply.starts_with(refused)), "{reply}");
         assert_eq!(client.ask(&["PING"]), "+PONG", "{channels:?}");
     }
+    client.socket.get_mut().write_all(b"*2\r\n$9\r\nSUBSCRIBE\r\n$10\r\nfeed:ann \xff\r\n").unwrap();
+    assert_eq!(client.reply(), "-ERR 'SUBSCRIBE' has a word that is not UTF-8");
 }
 
 #[test]

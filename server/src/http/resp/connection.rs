@@ -22,7 +22,7 @@ use actix_web::http::header::{
 };
 use actix_web::http::{self, StatusCode, Uri};
 use actix_web::rt::time::timeout;
-use actix_web::web::{Buf as _, Bytes, BytesMut};
+use actix_web::web::{Buf, Bytes, BytesMut};
 use actix_web::{Error, HttpResponse, ResponseError as _};
 use futures_util::future::{Either, FutureExt as _, select};
 use futures_util::stream;
@@ -33,13 +33,14 @@ use tracing::warn;
 
 use crate::http::admission::Reservation;
 use crate::http::auth::Caller;
+use crate::http::auth::caller::client_of;
 use crate::http::handlers::page_query::PageQuery;
 use crate::http::middleware::pipeline_state::PipelineState;
 use crate::http::middleware::response_guard;
 use crate::http::operation::{Needs, Right};
 use crate::http::problem::Problem;
 use crate::http::resp::commands::{FeedCommand, Request, Target, get};
-use crate::http::resp::protocol::{Limits, Parser, ProtocolError};
+use crate::http::resp::protocol::{COMMAND_BYTES_MAX, Limits, Parser, ProtocolError};
 use crate::http::resp::replies::{Replies, Version};
 use crate::http::resp::session::{Effect, Hello, Login, Session};
 use crate::http::resp::subscriptions::{self, Subscriptions};
@@ -133,6 +134,7 @@ where
                     sequence: None,
                     subscriptions: Subscriptions::new(),
                     subscribed: None,
+                    reservation: None,
                 };
                 connection.run(socket)
             }))
@@ -155,6 +157,8 @@ struct RespConnection<S, B> {
     subscriptions: Subscriptions<B>,
     /// Protects a connection with subscriptions from being closed as idle.
     subscribed: Option<UnderWay>,
+    /// Of the memory of a large command that is incomplete.
+    reservation: Option<Reservation>,
 }
 
 /// Counts a connection that is kept while it is idle.
@@ -240,13 +244,7 @@ where
             let limits = if is_trusted { Limits::FULL } else { Limits::UNAUTHENTICATED };
             let length = match parser.parse(input, limits) {
                 Ok(Some(length)) => length,
-                Ok(None) => {
-                    if input.is_empty() {
-                        // The memory of a large command is released.
-                        *input = BytesMut::new();
-                    }
-                    return Ok(true);
-                }
+                Ok(None) => return Ok(self.reserve(input).await),
                 Err(ProtocolError::Http) => {
                     if let Some(left_out) = HTTP_LOGGED.due() {
                         let peer = self.peer.map_or_else(String::new, |peer| peer.to_string());
@@ -267,6 +265,7 @@ where
             }
             let next = self.next(&mut parser.words(input));
             input.advance(length);
+            self.reservation = None;
             match next {
                 Next::Replied => {}
                 Next::Authenticates(key, hello) => self.authenticate(key, hello).await,
@@ -278,6 +277,28 @@ where
                 self.send(socket).await?;
             }
         }
+    }
+
+    /// Reserves the memory of a large command before its rest is read, and releases that of earlier ones. Returns false if the command is
+    /// refused: then the connection ends, because commands behind it might depend on it.
+    async fn reserve(&mut self, input: &mut BytesMut) -> bool {
+        if input.len() <= READ_BYTES {
+            if input.is_empty() || input.capacity() > READ_BYTES {
+                *input = BytesMut::from(&input[..]);
+            }
+            return true;
+        }
+        if self.reservation.is_none() {
+            let caller = self.session.login.as_ref().map(|login| &login.caller);
+            match self.context.pipeline.admission.receive(client_of(caller, self.peer), COMMAND_BYTES_MAX) {
+                Ok(reservation) => self.reservation = Some(reservation),
+                Err(problem) => {
+                    self.refuse_with(problem.error_response()).await;
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     async fn send<T: AsyncWrite + Unpin>(&mut self, socket: &mut T) -> io::Result<()> {
@@ -323,8 +344,10 @@ where
             self.replies.bulk(text);
             return Next::Replied;
         }
-        let words: Vec<_> = words.into_iter().map(String::from_utf8_lossy).collect();
-        let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        let Ok(words) = words.into_iter().map(str::from_utf8).collect::<Result<Vec<_>, _>>() else {
+            self.replies.error("ERR", format_args!("'{name}' has a word that is not UTF-8"));
+            return Next::Replied;
+        };
         match (&*name, &words[..]) {
             ("SUBSCRIBE", [_, ..]) => return Next::Subscribes(words.iter().map(|word| (*word).to_owned()).collect()),
             ("UNSUBSCRIBE", channels) => {
@@ -533,20 +556,24 @@ where
         }
     }
 
-    /// Passes a response of known length on. A large one is reserved until the client has received it.
+    /// Passes a response of known length on, and large pieces of it without a copy. A large one is reserved until the client has received it.
     async fn pass_on<T: AsyncWrite + Unpin>(
         &mut self,
         body: impl MessageBody,
         bytes: u64,
         socket: &mut T,
     ) -> io::Result<()> {
-        self.replies.bytes.reserve(REPLIES_BYTES.min(usize::try_from(bytes).unwrap_or(REPLIES_BYTES) + 32));
         self.replies.bulk_head(bytes);
         let mut body = pin!(body);
         while let Some(piece) = poll_fn(|task| body.as_mut().poll_next(task)).await {
             // The client waits for the rest, which does not come.
             let piece = piece.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
-            self.replies.bytes.extend_from_slice(&piece);
+            if piece.len() < REPLIES_BYTES {
+                self.replies.bytes.extend_from_slice(&piece);
+            } else {
+                let before = std::mem::take(&mut self.replies.bytes);
+                socket.write_all_buf(&mut Buf::chain(&before[..], piece)).await?;
+            }
             if self.replies.bytes.len() >= REPLIES_BYTES {
                 self.send(socket).await?;
             }

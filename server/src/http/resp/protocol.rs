@@ -8,7 +8,7 @@ use std::ops::Range;
 const WORDS_MAX: usize = 1_024;
 
 /// Maximum bytes of a command: that of a request with its names and lengths.
-const COMMAND_BYTES_MAX: usize = tidewire::limits::REQUEST_BYTES_MAX + 16 * WORDS_MAX;
+pub(super) const COMMAND_BYTES_MAX: usize = tidewire::limits::REQUEST_BYTES_MAX + 16 * WORDS_MAX;
 
 /// Maximum bytes of a command in one line.
 const LINE_BYTES_MAX: usize = 1_024;
