@@ -118,9 +118,15 @@ const IN_PROCESS: &str = "_in_process";
 /// Suffix of the names of Tidewire over the Redis protocol and of its ratios.
 const RESP: &str = "_resp";
 
+/// Suffix of the names of Tidewire without batches of live messages and of its ratios.
+const UNBATCHED: &str = "_unbatched";
+
+/// The suffixes of all designs of Tidewire; the one over HTTP has none.
+const OWN_SUFFIXES: [&str; 4] = ["", IN_PROCESS, RESP, UNBATCHED];
+
 /// Returns the design of Tidewire with this suffix; the one over HTTP without a suffix.
 fn own<'a>(targets: &'a [TargetReport], suffix: &str) -> Option<&'a TargetReport> {
-    let suffix_of = |name: &str| [IN_PROCESS, RESP].into_iter().find(|suffix| name.ends_with(suffix));
+    let suffix_of = |name: &str| OWN_SUFFIXES.into_iter().rfind(|suffix| name.ends_with(suffix));
     let took_part = targets.iter().filter(|target| target.left_out.is_none());
     took_part.filter(|own| is_own(own)).find(|own| suffix_of(&own.name).unwrap_or_default() == suffix)
 }
@@ -128,7 +134,8 @@ fn own<'a>(targets: &'a [TargetReport], suffix: &str) -> Option<&'a TargetReport
 /// Returns the results of Tidewire divided by those of the others: case -> other design -> ratio. Undefined ratios are left out.
 ///
 /// Designs of the same project are not compared with each other. Names like `page_p99` are ratios of p99 latencies at the maximum rate;
-/// names like `page_in_process` and `page_resp` use embedded Tidewire, or Tidewire over the Redis protocol, instead of Tidewire over HTTP.
+/// names like `page_in_process` and `page_resp` use embedded Tidewire, or Tidewire over the Redis protocol, instead of Tidewire over HTTP;
+/// names like `messages_unbatched` use Tidewire without batches of live messages.
 /// For rates, a ratio over 1 is better for Tidewire; for times and sizes, one under 1.
 pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64>> {
     let mut ratios: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
@@ -137,7 +144,7 @@ pub fn ratios(targets: &[TargetReport]) -> BTreeMap<String, BTreeMap<String, f64
             ratios.entry(name).or_default().insert(rival.name.clone(), ratio);
         }
     };
-    let owns = ["", IN_PROCESS, RESP].map(|suffix| (suffix, own(targets, suffix)));
+    let owns = OWN_SUFFIXES.map(|suffix| (suffix, own(targets, suffix)));
     for rival in targets.iter().filter(|target| target.left_out.is_none() && !is_own(target)) {
         for (name, case) in &rival.cases {
             for (suffix, own) in &owns {

@@ -55,7 +55,9 @@ fn check(design: Design, version: &str, posts_after_absence: f64) {
 #[test]
 #[ignore = "measures real time, in which every client has to be scheduled"]
 fn tidewire_delivers_to_all_and_a_returning_client_receives_missed_posts() {
-    check(Design::TidewireHttp, "Tidewire ", 20.0);
+    for design in [Design::TidewireHttp, Design::TidewireUnbatched] {
+        check(design, "Tidewire ", 20.0);
+    }
 }
 
 #[test]

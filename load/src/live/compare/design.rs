@@ -28,8 +28,10 @@ const RIVALS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/rivals");
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Design {
-    /// Tidewire in its own process, published to over HTTP
+    /// Tidewire in its own process, published to over HTTP; messages in batches, as its clients request
     TidewireHttp,
+    /// The same, each message in its own frame
+    TidewireUnbatched,
     /// The MQTT broker Mosquitto, with a topic for each author
     Mosquitto,
     /// The NATS server, with a subject for each author
@@ -63,12 +65,14 @@ enum Connection {
 
 impl Design {
     /// All designs, Tidewire first.
-    pub const ALL: [Self; 4] = [Self::TidewireHttp, Self::Mosquitto, Self::Nats, Self::SocketIo];
+    pub const ALL: [Self; 5] =
+        [Self::TidewireHttp, Self::TidewireUnbatched, Self::Mosquitto, Self::Nats, Self::SocketIo];
 
     /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::TidewireHttp => "tidewire_http",
+            Self::TidewireUnbatched => "tidewire_unbatched",
             Self::Mosquitto => "mosquitto",
             Self::Nats => "nats",
             Self::SocketIo => "socket_io",
@@ -83,7 +87,7 @@ impl Design {
     /// Starts the server for this many connections, and waits until a client can subscribe.
     pub(super) async fn start(self, connections: usize) -> Result<Running, Failure> {
         let server = match self {
-            Self::TidewireHttp => Server::Tidewire(start_tidewire(connections, &[]).await?),
+            Self::TidewireHttp | Self::TidewireUnbatched => Server::Tidewire(start_tidewire(connections, &[]).await?),
             Self::Mosquitto | Self::Nats | Self::SocketIo => self.start_rival().await?,
         };
         Ok(Running { design: self, server, users: Cell::new(0) })
@@ -109,7 +113,7 @@ impl Design {
     /// Returns the program of the server.
     fn program(self) -> Result<PathBuf, Failure> {
         let (name, package) = match self {
-            Self::TidewireHttp => return Ok(PathBuf::new()),
+            Self::TidewireHttp | Self::TidewireUnbatched => return Ok(PathBuf::new()),
             Self::Mosquitto => ("mosquitto", "mosquitto"),
             Self::Nats => ("nats-server", "nats-server"),
             Self::SocketIo => ("node", "nodejs"),
@@ -132,7 +136,7 @@ impl Design {
             vec!["-c".to_owned(), file.display().to_string()]
         };
         match self {
-            Self::TidewireHttp => Vec::new(),
+            Self::TidewireHttp | Self::TidewireUnbatched => Vec::new(),
             // A change of the user would clear the parent-death signal, so that the broker would outlive this program. Version 2.0.11 exits
             // without a listener for clients without WebSockets, and ignores the address without `socket_domain`.
             Self::Mosquitto => configured(format!(
@@ -152,7 +156,7 @@ impl Design {
     /// Returns the version that the server has written to its log.
     fn version(self, log: &str) -> String {
         let (mark, name) = match self {
-            Self::TidewireHttp => return String::new(),
+            Self::TidewireHttp | Self::TidewireUnbatched => return String::new(),
             Self::Mosquitto => ("mosquitto version ", "Mosquitto"),
             Self::Nats => ("Version:", "nats-server"),
             Self::SocketIo => ("socket.io ", "Socket.IO"),
@@ -164,7 +168,7 @@ impl Design {
     /// Returns the settings that differ from the server's defaults, and the options of its clients.
     fn settings(self) -> Vec<String> {
         let lines: &[&str] = match self {
-            Self::TidewireHttp => &[],
+            Self::TidewireHttp | Self::TidewireUnbatched => &[],
             Self::Mosquitto => &[
                 "protocol websockets, allow_anonymous true: otherwise default settings",
                 "MQTT 3.1.1, QoS 0, clean sessions without keep-alive pings; a topic for each author",
@@ -185,6 +189,7 @@ impl Design {
     fn wire(self, client: User, follows: Option<User>) -> Box<dyn Wire> {
         match self {
             Self::TidewireHttp => Tidewire::boxed(client),
+            Self::TidewireUnbatched => Tidewire::unbatched(client),
             Self::Mosquitto => Box::new(Mqtt::of(client, follows)),
             Self::Nats => Box::new(Nats::of(follows)),
             Self::SocketIo => Box::new(SocketIo::of(follows)),
