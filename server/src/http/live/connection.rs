@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use actix_web::body::{BodySize, MessageBody};
@@ -21,8 +21,9 @@ use tidewire::feed::stream::StreamPosition;
 use tidewire::live::event::{EventKind, LiveEvent};
 use tidewire::storage::sequence::Sequence;
 
-/// The time after a batch in which messages wait for the next one.
-const BATCH_TIME: Duration = Duration::from_millis(1);
+/// The shortest and the longest time after a batch in which messages wait for the next one. The longest is about a frame of a display.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(16);
 
 /// Maximum bytes of messages that are written to a live connection with one call.
 const LIVE_WRITE_BYTES: usize = 16 * 1024;
@@ -44,40 +45,52 @@ pub(super) struct Connection<W> {
     batches: Batches,
 }
 
-/// Whether a connection sends messages in batches.
+/// Whether a connection sends messages in batches, with a pause after each.
+///
+/// While every pause ends with messages that wait, each pause is twice as long as the one before: a write costs the server as much time as
+/// several messages, and a client that receives hundreds of messages in a second does not need each at once.
 pub(super) enum Batches {
     /// It sends each as soon as it can.
     None,
-    /// It sends the next messages as soon as it can.
-    Open,
+    /// It sends the next messages as soon as it can. `last_pause` has just ended; it is zero if nothing was waiting at its end.
+    Open { last_pause: Duration },
     /// It has sent a batch, and waits for the messages of the next one.
-    Paused(Pin<Box<Sleep>>),
+    Paused { pause: Duration, end: Pin<Box<Sleep>> },
 }
 
 impl Batches {
     /// Batches for a client that asks for them.
     pub(super) fn of(has_batches: bool) -> Self {
-        if has_batches { Self::Open } else { Self::None }
+        if has_batches { Self::Open { last_pause: Duration::ZERO } } else { Self::None }
+    }
+
+    /// Returns true if messages are sent in batches.
+    fn are_sent(&self) -> bool {
+        !matches!(self, Self::None)
     }
 
     /// Returns true while messages have to wait.
     fn is_paused(&mut self, task: &mut Context<'_>) -> bool {
-        if let Self::Paused(pause) = self
-            && pause.as_mut().poll(task).is_ready()
+        if let Self::Paused { pause, end } = self
+            && end.as_mut().poll(task).is_ready()
         {
-            *self = Self::Open;
+            *self = Self::Open { last_pause: *pause };
         }
-        matches!(self, Self::Paused(_))
+        matches!(self, Self::Paused { .. })
     }
 
-    /// Begins a pause after messages were written.
-    fn written(&mut self, task: &mut Context<'_>) {
-        if let Self::Open = self {
-            let mut pause = Box::pin(sleep(BATCH_TIME));
-            // Polled, so that its end wakes the task. It has not passed yet.
-            let _ = pause.as_mut().poll(task);
-            *self = Self::Paused(pause);
+    /// Begins a pause if the messages that waited were written.
+    fn sent(&mut self, has_written: bool, task: &mut Context<'_>) {
+        let Self::Open { last_pause } = self else { return };
+        if !has_written {
+            *last_pause = Duration::ZERO;
+            return;
         }
+        let pause = (*last_pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        let mut end = Box::pin(sleep(pause));
+        // Polled, so that its end wakes the task. It has not passed yet.
+        let _ = end.as_mut().poll(task);
+        *self = Self::Paused { pause, end };
     }
 }
 
@@ -137,8 +150,11 @@ impl<W: Wire> Connection<W> {
             Received::TooMuch => return Some(Close::TooMuch),
         }
         let (is_paused, mut has_written, mut has_more) = (self.batches.is_paused(task), false, true);
+        let mut nobody = Context::from_waker(Waker::noop());
         while !is_paused && out.len() + self.wire.waiting_bytes() < LIVE_WRITE_BYTES {
-            match watcher.poll_next(task) {
+            // Messages of the pause after a batch need not wake the task: the end of the pause does.
+            let waiting = if has_written && self.batches.are_sent() { &mut nobody } else { &mut *task };
+            match watcher.poll_next(waiting) {
                 Poll::Ready(Ok(event)) => {
                     has_written = true;
                     self.place = Some(event.place);
@@ -158,8 +174,8 @@ impl<W: Wire> Connection<W> {
             self.wire.write_text("unread", place, &text::unread(place, &count), out);
         }
         // Messages that did not fit into this write follow without a pause.
-        if has_written && !has_more {
-            self.batches.written(task);
+        if !has_more {
+            self.batches.sent(has_written, task);
         }
         while self.next_beat.as_mut().poll(task).is_ready() {
             self.next_beat.as_mut().reset(Instant::now() + self.heartbeat);
@@ -206,26 +222,42 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
+    /// Sends what waits, if there is no pause, and returns true if it was sent.
+    fn send(batches: &mut Batches, is_waiting: bool, task: &mut Context<'_>) -> bool {
+        let is_sent = !batches.is_paused(task);
+        batches.sent(is_waiting, task);
+        is_sent && is_waiting
+    }
+
+    /// Waits for the end of the pause, by which alone the task is woken. Returns the pause, if there is one.
+    async fn end_of_pause(batches: &mut Batches) -> Option<Duration> {
+        let &mut Batches::Paused { pause, .. } = batches else { return None };
+        tokio::time::advance(pause / 2).await;
+        assert!(poll_fn(|task| Poll::Ready(batches.is_paused(task))).await);
+        poll_fn(|task| if batches.is_paused(task) { Poll::Pending } else { Poll::Ready(()) }).await;
+        Some(pause)
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn messages_wait_for_a_millisecond_after_a_batch_and_not_before_the_first() {
+    async fn the_first_message_is_sent_at_once_and_pauses_lengthen_while_messages_wait_at_their_ends() {
         let mut batches = Batches::of(true);
         for _ in 0..2 {
-            let paused = poll_fn(|task| {
-                let before = batches.is_paused(task);
-                batches.written(task);
-                Poll::Ready((before, batches.is_paused(task)))
-            });
-            assert_eq!(paused.await, (false, true));
-            tokio::time::advance(BATCH_TIME / 2).await;
-            assert!(poll_fn(|task| Poll::Ready(batches.is_paused(task))).await);
-            // Only the end of the pause can wake this task.
-            poll_fn(|task| if batches.is_paused(task) { Poll::Pending } else { Poll::Ready(()) }).await;
+            for expected_ms in [1, 2, 4, 8, 16, 16] {
+                assert!(poll_fn(|task| Poll::Ready(send(&mut batches, true, task))).await);
+                assert!(!poll_fn(|task| Poll::Ready(send(&mut batches, true, task))).await, "a pause");
+                assert_eq!(end_of_pause(&mut batches).await, Some(Duration::from_millis(expected_ms)));
+            }
+            // No message waits at the end of this pause.
+            poll_fn(|task| Poll::Ready(send(&mut batches, false, task))).await;
+            assert_eq!(end_of_pause(&mut batches).await, None);
         }
-        let mut without = Batches::of(false);
-        let paused = poll_fn(|task| {
-            without.written(task);
-            Poll::Ready(without.is_paused(task))
-        });
-        assert!(!paused.await);
+    }
+
+    #[tokio::test]
+    async fn without_batches_there_are_no_pauses() {
+        let mut batches = Batches::of(false);
+        for _ in 0..2 {
+            assert!(poll_fn(|task| Poll::Ready(send(&mut batches, true, task))).await);
+        }
     }
 }
