@@ -13,7 +13,9 @@ use actix_http::body::BoxBody;
 use actix_http::error::DispatchError;
 use actix_http::{HttpServiceBuilder, Protocol as Http, Request, Response};
 use actix_server::{GracefulShutdownSignal, ServerBuilder};
-use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, fn_service, map_config};
+use actix_service::{
+    IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, apply_fn_factory, fn_service, map_config,
+};
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
 use actix_web::dev::{AppConfig, Server, ServerHandle, ServiceResponse};
@@ -39,7 +41,7 @@ use crate::http::sockets::expecting::expecting;
 use crate::http::sockets::request_order::RequestOrder;
 use crate::http::state::{HttpState, ReloadLogLevel};
 use crate::http::tls::Certificate;
-use crate::http::upgrade::{LINGER, upgrades};
+use crate::http::upgrade::{LINGER, upgradable, upgrades};
 use crate::peer_error_log;
 use crate::service_manager;
 use tidewire::engine::Engine;
@@ -147,7 +149,7 @@ pub fn server(state: impl Into<HttpState>, listeners: impl Into<Listeners>, work
                     (RequestOrder::new(socket, connection), Http::Http1, peer)
                 }))
             })
-            .and_then(http)
+            .and_then(apply_fn_factory(http, upgradable))
         })?,
         Some(certificate) => server.listen("https", listener, move || {
             let http = builder(address, &stopping).expect(expecting(app.clone())).upgrade(upgrades(app.clone()));
@@ -162,7 +164,7 @@ pub fn server(state: impl Into<HttpState>, listeners: impl Into<Listeners>, work
                     let connection = Arc::clone(socket.get_ref().0.state());
                     (RequestOrder::new(socket, connection), Http::Http1, peer)
                 })
-                .and_then(http.map_err(TlsError::Service))
+                .and_then(apply_fn_factory(http, upgradable).map_err(TlsError::Service))
         })?,
     };
     Ok(server.run())

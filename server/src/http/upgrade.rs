@@ -1,7 +1,7 @@
-//! WebSocket connections outside of actix-http's dispatcher, which allocates 16 KiB of buffers for each connection.
+//! WebSocket connections outside of actix-http's dispatcher, which takes 3 KB and 16 KiB of buffers for each connection.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use actix_codec::{Encoder, Framed};
-use actix_http::error::PayloadError;
+use actix_http::error::{DispatchError, PayloadError};
 use actix_http::{BoxedPayloadStream, Request, Response, h1};
 use actix_service::{IntoServiceFactory, fn_factory, fn_service};
 use actix_web::Error;
@@ -32,6 +32,30 @@ pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// An upgrade request with its socket.
 type Upgrade<T> = (Request, Framed<T, h1::Codec>);
+
+/// The first part of an upgraded connection, which answers the request, and the part that sends the body and lasts. Each has its own
+/// memory, so that a connection keeps only that of the second.
+type Answering = Pin<Box<dyn Future<Output = Result<Sending, Error>>>>;
+type Sending = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
+thread_local! {
+    /// The upgraded connection of the dispatcher that this thread polls. The dispatcher ends in the same poll, and [`upgradable`] takes it.
+    static UPGRADED: RefCell<Option<Answering>> = const { RefCell::new(None) };
+}
+
+/// Serves a connection with a dispatcher of `http`, and then the connection that it has upgraded. Meanwhile the dispatcher's memory is free.
+pub(super) fn upgradable<R, S>(socket: R, http: &S) -> impl Future<Output = Result<(), DispatchError>> + use<R, S>
+where
+    S: Service<R, Response = (), Error = DispatchError>,
+{
+    let dispatcher = Box::pin(http.call(socket));
+    async move {
+        let ended = dispatcher.await;
+        let Some(answering) = UPGRADED.take() else { return ended };
+        let sending = answering.await.map_err(|_| DispatchError::Upgrade)?;
+        sending.await.map_err(|_| DispatchError::Upgrade)
+    }
+}
 
 /// Answers upgrade requests with an application that `app` creates for each worker.
 pub(super) fn upgrades<T, A, F, S>(
@@ -61,12 +85,15 @@ where
         let app = app().into_factory().new_service(AppConfig::default());
         async move {
             let app = Rc::new(app.await?);
-            Ok(fn_service(move |upgrade: Upgrade<T>| answer(Rc::clone(&app), upgrade)))
+            Ok(fn_service(move |upgrade: Upgrade<T>| {
+                UPGRADED.set(Some(Box::pin(answer(Rc::clone(&app), upgrade))));
+                ready(Ok(()))
+            }))
         }
     })
 }
 
-async fn answer<T, S>(app: Rc<S>, (request, framed): Upgrade<T>) -> Result<(), Error>
+async fn answer<T, S>(app: Rc<S>, (request, framed): Upgrade<T>) -> Result<Sending, Error>
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
     S: Service<Request, Response = ServiceResponse, Error = Error>,
@@ -89,6 +116,17 @@ where
     }
     codec.encode(h1::Message::Item((response, body.size())), &mut out)?;
     write(&mut writing, &mut out).await?;
+    Ok(Box::pin(send(codec, body, writing, socket)))
+}
+
+/// Writes a body, and ends the connection.
+async fn send<T: AsyncRead + AsyncWrite + Unpin>(
+    mut codec: h1::Codec,
+    body: BoxBody,
+    mut writing: WriteHalf<T>,
+    socket: Rc<RefCell<ReadHalf<T>>>,
+) -> Result<(), Error> {
+    let mut out = BytesMut::new();
     {
         // The body is dropped as soon as it is written: from then on the connection is idle and may be closed in favor of another one.
         let mut body = pin!(body);
