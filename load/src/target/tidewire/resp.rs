@@ -55,9 +55,8 @@ impl Target for Resp {
 
     fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {
         Box::pin(async {
-            let (reads, writes) = (self.pool.link().await?, Link::open(self.address).await?);
-            let client: Box<dyn Client> = Box::new(RespClient { reads, writes, waits: Arc::clone(&self.http.waits) });
-            Ok(client)
+            let (reads, waits) = (self.pool.link().await?, Arc::clone(&self.http.waits));
+            Ok(Box::new(RespClient { address: self.address, reads, writes: None, waits }) as Box<dyn Client>)
         })
     }
 
@@ -87,9 +86,12 @@ impl Target for Resp {
 }
 
 struct RespClient {
+    address: SocketAddr,
     /// Shared with other clients.
     reads: Arc<Link>,
-    writes: Link,
+    /// Opened for the first write: the server's workers take turns with new connections, so that all those for reads would otherwise be at
+    /// every second worker.
+    writes: Option<Link>,
     waits: Arc<AtomicBool>,
 }
 
@@ -114,9 +116,12 @@ impl Client for RespClient {
 }
 
 impl RespClient {
-    async fn ask(&self, operation: &Operation) -> Result<Replies, Failure> {
-        let reads = operation.is_page() || matches!(operation, Operation::Pages { .. });
-        let link = if reads { &*self.reads } else { &self.writes };
+    async fn ask(&mut self, operation: &Operation) -> Result<Replies, Failure> {
+        let link = match &mut self.writes {
+            _ if operation.is_page() || matches!(operation, Operation::Pages { .. }) => &*self.reads,
+            Some(link) => link,
+            none => none.insert(Link::open(self.address).await?),
+        };
         link.ask(commands(operation, self.waits.load(Ordering::Relaxed))).await
     }
 }
