@@ -41,7 +41,7 @@ use crate::http::sockets::expecting::expecting;
 use crate::http::sockets::request_order::RequestOrder;
 use crate::http::state::{HttpState, ReloadLogLevel};
 use crate::http::tls::Certificate;
-use crate::http::upgrade::{LINGER, upgradable, upgrades};
+use crate::http::upgrade::{LINGER, serve_upgradable, upgrades};
 use crate::peer_error_log;
 use crate::service_manager;
 use tidewire::engine::Engine;
@@ -149,7 +149,7 @@ pub fn server(state: impl Into<HttpState>, listeners: impl Into<Listeners>, work
                     (RequestOrder::new(socket, connection), Http::Http1, peer)
                 }))
             })
-            .and_then(apply_fn_factory(http, upgradable))
+            .and_then(apply_fn_factory(http, serve_upgradable))
         })?,
         Some(certificate) => server.listen("https", listener, move || {
             let http = builder(address, &stopping).expect(expecting(app.clone())).upgrade(upgrades(app.clone()));
@@ -164,7 +164,7 @@ pub fn server(state: impl Into<HttpState>, listeners: impl Into<Listeners>, work
                     let connection = Arc::clone(socket.get_ref().0.state());
                     (RequestOrder::new(socket, connection), Http::Http1, peer)
                 })
-                .and_then(apply_fn_factory(http, upgradable).map_err(TlsError::Service))
+                .and_then(apply_fn_factory(http, serve_upgradable).map_err(TlsError::Service))
         })?,
     };
     Ok(server.run())

@@ -20,6 +20,7 @@ use actix_web::rt::time::timeout;
 use actix_web::web::{Bytes, BytesMut};
 use futures_core::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf, split};
+use tracing::error;
 
 use tidewire::limits::UNREAD_BYTES_MAX;
 
@@ -39,12 +40,12 @@ type Answering = Pin<Box<dyn Future<Output = Result<Sending, Error>>>>;
 type Sending = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 
 thread_local! {
-    /// The upgraded connection of the dispatcher that this thread polls. The dispatcher ends in the same poll, and [`upgradable`] takes it.
+    /// The upgraded connection of the dispatcher that this thread polls. The dispatcher ends in the same poll, and [`serve_upgradable`] takes it.
     static UPGRADED: RefCell<Option<Answering>> = const { RefCell::new(None) };
 }
 
 /// Serves a connection with a dispatcher of `http`, and then the connection that it has upgraded. Meanwhile the dispatcher's memory is free.
-pub(super) fn upgradable<R, S>(socket: R, http: &S) -> impl Future<Output = Result<(), DispatchError>> + use<R, S>
+pub(super) fn serve_upgradable<R, S>(socket: R, http: &S) -> impl Future<Output = Result<(), DispatchError>> + use<R, S>
 where
     S: Service<R, Response = (), Error = DispatchError>,
 {
@@ -52,8 +53,12 @@ where
     async move {
         let ended = dispatcher.await;
         let Some(answering) = UPGRADED.take() else { return ended };
-        let sending = answering.await.map_err(|_| DispatchError::Upgrade)?;
-        sending.await.map_err(|_| DispatchError::Upgrade)
+        let failed = |cause: Error| {
+            // Under the name by which the dispatcher's own errors are counted and logged.
+            error!(target: "actix_http", "cannot serve an upgraded connection: {cause}");
+            DispatchError::Upgrade
+        };
+        answering.await.map_err(failed)?.await.map_err(failed)
     }
 }
 

@@ -52,8 +52,9 @@ pub(super) struct Connection<W> {
 pub(super) enum Batches {
     /// It sends each as soon as it can.
     None,
-    /// It sends the next messages as soon as it can. `last_pause` has just ended; it is zero if nothing was waiting at its end.
-    Open { last_pause: Duration },
+    /// It sends the next messages as soon as it can. `last_pause` has ended; it is zero if nothing was waiting at its end. `has_written` is
+    /// true after a write that was full.
+    Open { last_pause: Duration, has_written: bool },
     /// It has sent a batch, and waits for the messages of the next one.
     Paused { pause: Duration, end: Pin<Box<Sleep>> },
 }
@@ -61,11 +62,11 @@ pub(super) enum Batches {
 impl Batches {
     /// Batches for a client that asks for them.
     pub(super) fn of(has_batches: bool) -> Self {
-        if has_batches { Self::Open { last_pause: Duration::ZERO } } else { Self::None }
+        if has_batches { Self::Open { last_pause: Duration::ZERO, has_written: false } } else { Self::None }
     }
 
-    /// Returns true if messages are sent in batches.
-    fn are_sent(&self) -> bool {
+    /// Returns true if the client asked for them.
+    fn are_enabled(&self) -> bool {
         !matches!(self, Self::None)
     }
 
@@ -74,15 +75,20 @@ impl Batches {
         if let Self::Paused { pause, end } = self
             && end.as_mut().poll(task).is_ready()
         {
-            *self = Self::Open { last_pause: *pause };
+            *self = Self::Open { last_pause: *pause, has_written: false };
         }
         matches!(self, Self::Paused { .. })
     }
 
-    /// Begins a pause if the messages that waited were written.
-    fn sent(&mut self, has_written: bool, task: &mut Context<'_>) {
-        let Self::Open { last_pause } = self else { return };
-        if !has_written {
+    /// Begins a pause after all messages that waited were written. `writes` is true if some were, `has_more` if others did not fit.
+    fn after_write(&mut self, writes: bool, has_more: bool, task: &mut Context<'_>) {
+        let Self::Open { last_pause, has_written } = self else { return };
+        *has_written |= writes;
+        // Messages that did not fit into this write follow without a pause.
+        if has_more {
+            return;
+        }
+        if !*has_written {
             *last_pause = Duration::ZERO;
             return;
         }
@@ -153,8 +159,8 @@ impl<W: Wire> Connection<W> {
         let mut nobody = Context::from_waker(Waker::noop());
         while !is_paused && out.len() + self.wire.waiting_bytes() < LIVE_WRITE_BYTES {
             // Messages of the pause after a batch need not wake the task: the end of the pause does.
-            let waiting = if has_written && self.batches.are_sent() { &mut nobody } else { &mut *task };
-            match watcher.poll_next(waiting) {
+            let wakes = if has_written && self.batches.are_enabled() { &mut nobody } else { &mut *task };
+            match watcher.poll_next(wakes) {
                 Poll::Ready(Ok(event)) => {
                     has_written = true;
                     self.place = Some(event.place);
@@ -173,9 +179,8 @@ impl<W: Wire> Connection<W> {
         {
             self.wire.write_text("unread", place, &text::unread(place, &count), out);
         }
-        // Messages that did not fit into this write follow without a pause.
-        if !has_more {
-            self.batches.sent(has_written, task);
+        if !is_paused {
+            self.batches.after_write(has_written, has_more, task);
         }
         while self.next_beat.as_mut().poll(task).is_ready() {
             self.next_beat.as_mut().reset(Instant::now() + self.heartbeat);
@@ -225,7 +230,9 @@ mod tests {
     /// Sends what waits, if there is no pause, and returns true if it was sent.
     fn send(batches: &mut Batches, is_waiting: bool, task: &mut Context<'_>) -> bool {
         let is_sent = !batches.is_paused(task);
-        batches.sent(is_waiting, task);
+        if is_sent {
+            batches.after_write(is_waiting, false, task);
+        }
         is_sent && is_waiting
     }
 
@@ -250,6 +257,22 @@ mod tests {
             // No message waits at the end of this pause.
             poll_fn(|task| Poll::Ready(send(&mut batches, false, task))).await;
             assert_eq!(end_of_pause(&mut batches).await, None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_do_not_fit_into_a_write_follow_without_a_pause() {
+        let mut batches = Batches::of(true);
+        // The next write has exactly the rest, or there is nothing left.
+        for has_rest in [true, false] {
+            let is_paused = poll_fn(|task| {
+                batches.after_write(true, true, task);
+                let is_paused = batches.is_paused(task);
+                batches.after_write(has_rest, false, task);
+                Poll::Ready((is_paused, batches.is_paused(task)))
+            });
+            assert_eq!(is_paused.await, (false, true));
+            assert!(end_of_pause(&mut batches).await.is_some());
         }
     }
 

@@ -20,7 +20,7 @@ impl Documentation {
         .truth("unread", "Also send the number of unread entries when it changes, at most once a second.")
         .truth(
             "batch",
-            "Send messages that arrive at most 16 milliseconds after others together. A frame of a WebSocket is then a JSON array of \
+            "Send messages that arrive shortly after others together, at most 16 ms late. A frame of a WebSocket is then a JSON array of \
              messages.",
         )
         .refuses(400, &["missing_parameter"])
