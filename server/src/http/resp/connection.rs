@@ -157,7 +157,7 @@ struct RespConnection<S, B> {
     subscriptions: Subscriptions<B>,
     /// Protects a connection with subscriptions from being closed as idle.
     subscribed: Option<UnderWay>,
-    /// Of the memory of a large command that is incomplete.
+    /// Reserves the memory of an incomplete large command.
     reservation: Option<Reservation>,
 }
 
@@ -265,7 +265,10 @@ where
             }
             let next = self.next(&mut parser.words(input));
             input.advance(length);
-            self.reservation = None;
+            if self.reservation.take().is_some() {
+                // Releases the memory of the command as well.
+                *input = BytesMut::from(&input[..]);
+            }
             match next {
                 Next::Replied => {}
                 Next::Authenticates(key, hello) => self.authenticate(key, hello).await,
@@ -279,12 +282,12 @@ where
         }
     }
 
-    /// Reserves the memory of a large command before its rest is read, and releases that of earlier ones. Returns false if the command is
-    /// refused: then the connection ends, because commands behind it might depend on it.
+    /// Reserves the memory of a large command before its rest is read. Returns false if the command is refused: then the connection ends,
+    /// because commands behind it might depend on it.
     async fn reserve(&mut self, input: &mut BytesMut) -> bool {
         if input.len() <= READ_BYTES {
-            if input.is_empty() || input.capacity() > READ_BYTES {
-                *input = BytesMut::from(&input[..]);
+            if input.is_empty() {
+                *input = BytesMut::new();
             }
             return true;
         }
