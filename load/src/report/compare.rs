@@ -128,7 +128,7 @@ const OWN_SUFFIXES: [&str; 4] = ["", IN_PROCESS, RESP, UNBATCHED];
 fn own<'a>(targets: &'a [TargetReport], suffix: &str) -> Option<&'a TargetReport> {
     let suffix_of = |name: &str| OWN_SUFFIXES.into_iter().rfind(|suffix| name.ends_with(suffix));
     let took_part = targets.iter().filter(|target| target.left_out.is_none());
-    took_part.filter(|own| is_own(own)).find(|own| suffix_of(&own.name).unwrap_or_default() == suffix)
+    took_part.filter(|own| is_own(own)).find(|own| suffix_of(&own.name) == Some(suffix))
 }
 
 /// Returns the results of Tidewire divided by those of the others: case -> other design -> ratio. Undefined ratios are left out.

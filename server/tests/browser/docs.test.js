@@ -218,19 +218,23 @@ test('examples that arrive late do not change a field that has the focus', async
   let release;
   const released = new Promise((resolve) => (release = resolve));
   await page.route('**/v1/sources?**', (route) => released.then(() => route.continue()));
-  await open('#explain');
-  await page.evaluate(() => (location.hash = '#read_post'));
-  const other = page.locator('#read_post .try').getByRole('textbox', { name: 'id *', exact: true });
-  await other.waitFor();
-  const post = page.locator('#explain .try').getByLabel('post');
-  const example = await post.inputValue();
-  await post.focus();
-  release();
-  for (const began = Date.now(); (await other.inputValue()) !== id; await sleep(20)) {
-    assert.ok(Date.now() - began < STEP_MAX_MS, 'the other field is filled in');
+  try {
+    await open('#explain');
+    await page.evaluate(() => (location.hash = '#read_post'));
+    const other = page.locator('#read_post .try').getByRole('textbox', { name: 'id *', exact: true });
+    await other.waitFor();
+    const post = page.locator('#explain .try').getByLabel('post');
+    const example = await post.inputValue();
+    await post.focus();
+    release();
+    for (const began = Date.now(); (await other.inputValue()) !== id; await sleep(20)) {
+      assert.ok(Date.now() - began < STEP_MAX_MS, 'the other field is filled in');
+    }
+    assert.equal(await post.inputValue(), example);
+  } finally {
+    release();
+    await page.unroute('**/v1/sources?**');
   }
-  assert.equal(await post.inputValue(), example);
-  await page.unroute('**/v1/sources?**');
 });
 
 test('live feeds show what comes in the first seconds', async () => {
