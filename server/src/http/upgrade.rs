@@ -54,7 +54,7 @@ where
         let ended = dispatcher.await;
         let Some(answering) = UPGRADED.take() else { return ended };
         let failed = |cause: Error| {
-            // Under the name by which the dispatcher's own errors are counted and logged.
+            // The peer error log counts errors with this target as errors of the dispatcher.
             error!(target: "actix_http", "cannot serve an upgraded connection: {cause}");
             DispatchError::Upgrade
         };

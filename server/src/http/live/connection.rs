@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
-    /// Sends what waits, if there is no pause, and returns true if it was sent.
+    /// Sends the waiting messages, unless there is a pause. Returns true if it sent some.
     fn send(batches: &mut Batches, is_waiting: bool, task: &mut Context<'_>) -> bool {
         let is_sent = !batches.is_paused(task);
         if is_sent {
@@ -236,7 +236,7 @@ mod tests {
         is_sent && is_waiting
     }
 
-    /// Waits for the end of the pause, by which alone the task is woken. Returns the pause, if there is one.
+    /// Waits until the end of the pause wakes the task. Returns the length of the pause, or `None` if there is none.
     async fn end_of_pause(batches: &mut Batches) -> Option<Duration> {
         let &mut Batches::Paused { pause, .. } = batches else { return None };
         tokio::time::advance(pause / 2).await;

@@ -287,6 +287,7 @@ where
     async fn reserve(&mut self, input: &mut BytesMut) -> bool {
         if input.len() <= READ_BYTES {
             if input.is_empty() {
+                // An idle connection holds no memory for input.
                 *input = BytesMut::new();
             }
             return true;
