@@ -104,8 +104,8 @@ pub struct FeedStream {
     limits: StreamLimits,
     epoch: Epoch,
     last: u64,
-    /// The entries from the floor up, newest first.
-    window: Vec<EntryFingerprint>,
+    /// The entries from the floor up, newest first. Most new ones are the newest.
+    window: VecDeque<EntryFingerprint>,
     floor: Position,
     history: VecDeque<Change>,
 }
@@ -113,7 +113,7 @@ pub struct FeedStream {
 impl FeedStream {
     /// Creates a stream of a feed whose newest entries, complete from `floor` up, are `window`, newest first.
     pub fn new(limits: StreamLimits, epoch: Epoch, window: Vec<EntryFingerprint>, floor: Position) -> Self {
-        Self { limits, epoch, last: 0, window, floor, history: VecDeque::new() }
+        Self { limits, epoch, last: 0, window: window.into(), floor, history: VecDeque::new() }
     }
 
     /// Returns the present place.
@@ -173,7 +173,7 @@ impl FeedStream {
         if compared > Position::MIN {
             changes.push(Change::Stale(Some(compared).filter(|compared| *compared < Position::MAX)));
         }
-        (self.window, self.floor) = (window, floor);
+        (self.window, self.floor) = (window.into(), floor);
         changes
     }
 
@@ -217,8 +217,8 @@ impl FeedStream {
         let nth = self.window.partition_point(|entry_fingerprint| entry_fingerprint.at > now.at);
         self.window.insert(nth, now);
         if self.window.len() > self.limits.window_entries {
-            self.window.pop();
-            self.floor = self.window.last().map_or(self.floor, |oldest| oldest.at);
+            self.window.pop_back();
+            self.floor = self.window.back().map_or(self.floor, |oldest| oldest.at);
         }
         true
     }

@@ -21,9 +21,9 @@ use tidewire::feed::stream::StreamPosition;
 use tidewire::live::event::{EventKind, LiveEvent};
 use tidewire::storage::sequence::Sequence;
 
-/// The shortest and the longest time after a batch in which messages wait for the next one. The longest is about a frame of a display.
+/// The shortest and the longest time after a batch in which messages wait for the next one. The longest is about two frames of a display.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-const PAUSE_MAX: Duration = Duration::from_millis(16);
+const PAUSE_MAX: Duration = Duration::from_millis(32);
 
 /// Maximum bytes of messages that are written to a live connection with one call.
 const LIVE_WRITE_BYTES: usize = 16 * 1024;
@@ -249,7 +249,7 @@ mod tests {
     async fn the_first_message_is_sent_at_once_and_pauses_lengthen_while_messages_wait_at_their_ends() {
         let mut batches = Batches::of(true);
         for _ in 0..2 {
-            for expected_ms in [1, 2, 4, 8, 16, 16] {
+            for expected_ms in [1, 2, 4, 8, 16, 32, 32] {
                 assert!(poll_fn(|task| Poll::Ready(send(&mut batches, true, task))).await);
                 assert!(!poll_fn(|task| Poll::Ready(send(&mut batches, true, task))).await, "a pause");
                 assert_eq!(end_of_pause(&mut batches).await, Some(Duration::from_millis(expected_ms)));

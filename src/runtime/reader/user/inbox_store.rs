@@ -112,7 +112,10 @@ fn add(invalidations: &mut Vec<Invalidation>, invalidation: Invalidation) {
         return;
     }
     let invalidation = if invalidations.len() >= LIVE_NOTICES_MAX { Invalidation::Missed } else { invalidation };
-    invalidations.retain(|waiting| !invalidation.covers(*waiting));
+    // The others cover only their equals, of which none waits.
+    if matches!(invalidation, Invalidation::Everything | Invalidation::Missed) {
+        invalidations.retain(|waiting| !invalidation.covers(*waiting));
+    }
     invalidations.push(invalidation);
 }
 
