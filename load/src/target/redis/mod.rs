@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use self::graph::Graph;
 use self::server::Server;
 use self::times::Times;
-use super::resp::link::Link;
+use super::resp::pool::SharedLink;
 use super::resp::protocol::Batch;
 use super::{Client, Failure, Later, Target};
 use crate::mint::Ids;
@@ -76,7 +76,7 @@ struct Worker {
 #[derive(Debug)]
 struct RedisClient {
     worker: Arc<Worker>,
-    link: Arc<Link>,
+    link: SharedLink,
 }
 
 impl Redis {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::runtime::{self, Handle};
@@ -24,8 +25,23 @@ pub(in crate::target) struct Pool {
 /// The connections of one runtime.
 #[derive(Debug, Default)]
 struct Links {
-    links: Vec<Weak<Link>>,
+    links: Weak<Vec<Link>>,
     given: usize,
+}
+
+/// A connection that clients share. All connections of a runtime are closed with the last of its clients.
+#[derive(Debug)]
+pub(in crate::target) struct SharedLink {
+    links: Arc<Vec<Link>>,
+    nth: usize,
+}
+
+impl Deref for SharedLink {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        &self.links[self.nth]
+    }
 }
 
 impl Pool {
@@ -39,19 +55,24 @@ impl Pool {
         format!("connections for the clients of a thread: {CONNECTIONS}, so that they share reads and writes")
     }
 
-    /// Returns a connection for a client on the current runtime.
+    /// Returns a connection for a client on the current runtime. The first client opens all one after the other: the workers of Tidewire
+    /// take turns with new connections, so that each worker gets some of them.
     ///
     /// # Errors
     /// If the server does not accept a connection.
-    pub(in crate::target) async fn link(&self) -> Result<Arc<Link>, Failure> {
+    pub(in crate::target) async fn link(&self) -> Result<SharedLink, Failure> {
         let runtime = Handle::current().id();
         if let Some(link) = self.with_links(|links| links.entry(runtime).or_default().take()) {
             return Ok(link);
         }
-        let link = Arc::new(Link::open(self.address).await?);
-        // Another client may have connected at the same time. An additional connection does no harm.
-        self.with_links(|links| links.entry(runtime).or_default().links.push(Arc::downgrade(&link)));
-        Ok(link)
+        let mut links = Vec::with_capacity(CONNECTIONS);
+        for _ in 0..CONNECTIONS {
+            links.push(Link::open(self.address).await?);
+        }
+        // Another client may have connected at the same time. Its connections do no harm.
+        let links = Arc::new(links);
+        self.with_links(|all| all.entry(runtime).or_default().links = Arc::downgrade(&links));
+        Ok(SharedLink { links, nth: 0 })
     }
 
     fn with_links<T>(&self, change: impl FnOnce(&mut HashMap<runtime::Id, Links>) -> T) -> T {
@@ -61,13 +82,11 @@ impl Pool {
 }
 
 impl Links {
-    /// Returns one of the connections in round-robin order, or `None` if there are not enough.
-    fn take(&mut self) -> Option<Arc<Link>> {
-        self.links.retain(|link| link.upgrade().is_some_and(|link| link.is_open()));
-        if self.links.len() < CONNECTIONS {
-            return None;
-        }
+    /// Returns one of the connections in round-robin order, or `None` if there are none.
+    fn take(&mut self) -> Option<SharedLink> {
+        let links = self.links.upgrade().filter(|links| links.iter().all(Link::is_open))?;
         self.given += 1;
-        self.links[self.given % self.links.len()].upgrade()
+        let nth = self.given % links.len();
+        Some(SharedLink { links, nth })
     }
 }

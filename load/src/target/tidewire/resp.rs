@@ -9,7 +9,7 @@ use tidewire::clock::UnixMicros;
 use crate::operation::{Answer, Item, Operation, PAGE_POSTS, User};
 use crate::target::process::free_address;
 use crate::target::resp::link::Link;
-use crate::target::resp::pool::Pool;
+use crate::target::resp::pool::{Pool, SharedLink};
 use crate::target::resp::protocol::{Batch, Replies};
 use crate::target::tidewire::http::Http;
 use crate::target::tidewire::{Settings, page};
@@ -56,7 +56,8 @@ impl Target for Resp {
     fn open(&self) -> Later<'_, Result<Box<dyn Client>, Failure>> {
         Box::pin(async {
             let (reads, waits) = (self.pool.link().await?, Arc::clone(&self.http.waits));
-            Ok(Box::new(RespClient { address: self.address, reads, writes: None, waits }) as Box<dyn Client>)
+            let writes = Link::open(self.address).await?;
+            Ok(Box::new(RespClient { reads, writes, waits }) as Box<dyn Client>)
         })
     }
 
@@ -86,12 +87,9 @@ impl Target for Resp {
 }
 
 struct RespClient {
-    address: SocketAddr,
     /// Shared with other clients.
-    reads: Arc<Link>,
-    /// Opened for the first write: the server's workers take turns with new connections, so that all those for reads would otherwise be at
-    /// every second worker.
-    writes: Option<Link>,
+    reads: SharedLink,
+    writes: Link,
     waits: Arc<AtomicBool>,
 }
 
@@ -116,12 +114,9 @@ impl Client for RespClient {
 }
 
 impl RespClient {
-    async fn ask(&mut self, operation: &Operation) -> Result<Replies, Failure> {
-        let link = match &mut self.writes {
-            _ if operation.is_page() || matches!(operation, Operation::Pages { .. }) => &*self.reads,
-            Some(link) => link,
-            none => none.insert(Link::open(self.address).await?),
-        };
+    async fn ask(&self, operation: &Operation) -> Result<Replies, Failure> {
+        let is_read = operation.is_page() || matches!(operation, Operation::Pages { .. });
+        let link = if is_read { &*self.reads } else { &self.writes };
         link.ask(commands(operation, self.waits.load(Ordering::Relaxed))).await
     }
 }
