@@ -53,8 +53,6 @@ struct Slot {
     door: Door,
     /// None if no process should run.
     process: Option<Child>,
-    /// True if it was started before: then it runs the new version, if there are two.
-    was_started: bool,
 }
 
 struct Nodes {
@@ -66,6 +64,8 @@ struct Nodes {
     directory: tempfile::TempDir,
     /// Further options of each node.
     options: Vec<String>,
+    /// The program of an earlier version, which nodes run if they start before the upgrade.
+    program_before: Option<String>,
 }
 
 /// What a node knows of the cluster.
@@ -91,6 +91,11 @@ fn can_end_with_its_parent() -> bool {
 
 fn tidewire() -> Command {
     command(std::env::var("TIDEWIRE_CLUSTER_PROGRAM").unwrap_or(env!("CARGO_BIN_EXE_tidewire").to_owned()))
+}
+
+/// Runs an earlier version, or the present one.
+fn version(program_before: &Option<String>) -> Command {
+    program_before.clone().map_or_else(tidewire, command)
 }
 
 fn command(program: String) -> Command {
@@ -125,17 +130,14 @@ impl Nodes {
         std::fs::write(directory.path().join("key"), "0123456789abcdef0123456789abcdef").unwrap();
         let replicas = brokers.count().to_string();
         let init = ["cluster", "init", "--cluster", "feeds", "--replicas", &replicas, "--kafka", &brokers.addresses];
-        assert!(tidewire().args(init).args(of_cluster).status().unwrap().success());
-        let slot = |(nth, name): (usize, &&'static str)| Slot {
-            name,
-            door: Door::new(&brokers.door(nth + 1)),
-            process: None,
-            was_started: false,
-        };
+        let program_before = std::env::var("TIDEWIRE_CLUSTER_PROGRAM_BEFORE").ok();
+        assert!(version(&program_before).args(init).args(of_cluster).status().unwrap().success());
+        let slot =
+            |(nth, name): (usize, &&'static str)| Slot { name, door: Door::new(&brokers.door(nth + 1)), process: None };
         let slots: Vec<Slot> = NAMES.iter().enumerate().map(slot).collect();
         let balancer = Balancer::start(slots.iter().map(|_| format!("http://{}", free_address())).collect());
         let options = of_node.iter().map(|option| (*option).to_owned()).collect();
-        let mut cluster = Self { slots, balancer, client: Client::new(), brokers, directory, options };
+        let mut cluster = Self { slots, balancer, client: Client::new(), brokers, directory, options, program_before };
         (0..3).for_each(|node| cluster.start_node(node));
         cluster.all_are_members();
         cluster
@@ -151,9 +153,7 @@ impl Nodes {
         let log = |directory: &Path| {
             OpenOptions::new().create(true).append(true).open(directory.join(format!("{}.log", slot.name))).unwrap()
         };
-        let before = std::env::var("TIDEWIRE_CLUSTER_PROGRAM_BEFORE").ok().filter(|_| !slot.was_started);
-        let mut command = before.map_or_else(tidewire, command);
-        slot.was_started = true;
+        let mut command = version(&self.program_before);
         command.args(["serve", "--listen", &address, "--node", slot.name, "--advertise", &url, "--cluster", "feeds"]);
         command.args(["--kafka", &slot.door.addresses, "--member-timeout", &format!("{}ms", SESSION.as_millis())]);
         command.arg("--cluster-key-file").arg(self.directory.path().join("key")).args(&self.options);

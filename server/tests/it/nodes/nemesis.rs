@@ -140,6 +140,9 @@ fn faults_neither_lose_nor_repeat_acknowledged_writes_and_clients_miss_nothing()
     let mut clients = Clients::start(&cluster, seed);
     let (began, mut inflicted) = (Instant::now(), 0);
     for round in rounds(&mut random, faults as usize) {
+        if inflicted >= faults as usize / 2 && cluster.program_before.take().is_some() {
+            println!("upgrade: from now on nodes start with the new version");
+        }
         let before = clients.counts();
         let past = clients.go_through(&mut cluster, &round);
         thread::sleep(REST);
