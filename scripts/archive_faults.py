@@ -144,8 +144,12 @@ class Store:
     def ask(connection, opcode, body):
         connection.sendall(struct.pack(">BBHBI", 4, 0, 0, opcode, len(body)) + body)
         reading = connection.makefile("rb")
-        _, _, _, kind, length = struct.unpack(">BBHBI", reading.read(9))
-        return kind, reading.read(length)
+        _, flags, _, kind, length = struct.unpack(">BBHBI", reading.read(9))
+        answer = reading.read(length)
+        # An answer with warnings begins with them.
+        for _ in range(struct.unpack(">H", answer[:2])[0] if flags & 8 else 0):
+            answer = answer[2 + struct.unpack(">H", answer[2:4])[0] :]
+        return kind, answer[2:] if flags & 8 else answer
 
 
 class Server:

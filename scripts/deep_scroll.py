@@ -143,10 +143,13 @@ class Scroll:
         if response.status != 200 or page["partial"]:
             sys.exit(f"a page was refused or is partial: {response.status} {text[:300]}")
         for item in page["items"]:
-            self.wrong += self.shown >= len(self.expected) or item["post"]["body"]["nth"] != self.expected[self.shown]
-            self.shown += 1
+            self.take(item)
         self.cursor = page["next"]
         self.is_over = self.cursor is None
+
+    def take(self, item):
+        self.wrong += self.shown >= len(self.expected) or item["post"]["body"]["nth"] != self.expected[self.shown]
+        self.shown += 1
 
     def is_right(self):
         return not self.wrong and self.shown == len(self.expected)

@@ -50,7 +50,7 @@ class Servers:
 
     def __init__(self, name, directory, binary, settings):
         self.name, self.directory, self.binary = name, directory, binary
-        self.config = os.path.join(directory, "tidewire.toml")
+        self.data, self.config = os.path.join(directory, "data"), os.path.join(directory, "tidewire.toml")
         with open(self.config, "w") as file:
             file.write("".join(f"{line}\n" for line in ["outbox-posts = 1", *settings]))
         self.starts, self.memory = [], []
@@ -93,7 +93,7 @@ def copied_to_cassandra(servers, options, ends):
     store.start(ends)
     url = f"cassandra://127.0.0.1:{store.port}/feeds"
     data = os.path.join(directory, "data")
-    shutil.copytree(os.path.join(servers.directory, "data"), data)
+    shutil.copytree(servers.data, data)
     subprocess.run([options.binary, "archive", "init", "--archive", url, "--replicas", "1"], check=True)
     began = time.monotonic()
     subprocess.run([options.binary, "archive", "copy", "--from", data, "--to", url], check=True)
