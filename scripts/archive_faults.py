@@ -3,11 +3,12 @@
 
     cargo build --release -p tidewire-server --features cassandra
     scripts/cassandra.sh install
-    scripts/archive_faults.py [--seconds 10] [--readers 200] [--idle-store] [--binary target/release/tidewire]
+    scripts/archive_faults.py [--nodes 3] [--seconds 10] [--readers 200] [--idle-store] [--binary target/release/tidewire]
 
-Starts Cassandra and a server with few posts in memory. Clients publish, edit and delete continuously, including old posts,
-and others read pages from memory and from the archive. Meanwhile the store is killed, paused, restarted, delayed by a second
-and filled until its disk is full. Finally a table is dropped, and rows are overwritten with invalid data.
+Starts one node of Cassandra, or three with a replica of each row on every node, and a server with few posts in memory. Clients
+publish, edit and delete continuously, including old posts, and others read pages from memory and from the archive. Meanwhile one
+node is killed, paused, restarted, delayed by a second and filled until its disk is full. With three nodes the others are a quorum,
+so two nodes are killed at once as well. Finally a table is dropped, and rows are overwritten with invalid data.
 After each fault the feeds of all readers are scrolled to their end and compared with a naive computation. The last column
 is the 99th percentile of pages from memory during the fault, divided by that of the time before it. A starting Cassandra
 takes processor time, caches and memory from the server on the same machine: a restart of an unused one shows
@@ -20,6 +21,7 @@ import http.client
 import json
 import os
 import random
+import signal
 import socket
 import struct
 import subprocess
@@ -32,6 +34,9 @@ AUTHORS, FOLLOWED, WRITERS = 40, 10, 4
 DISK_BYTES = 768 << 20
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cassandra.sh")
 PATIENCE = 180  # seconds
+ATTEMPTS = 5
+LONGEST_PAGE = 10  # seconds, five times the default limit of a page from the archive
+QUORUM = 4  # a consistency level in the protocol of Cassandra
 
 
 class Api:
@@ -51,25 +56,25 @@ class Api:
 
 
 def free_port():
+    """A port that no address uses. Nothing listens on it meanwhile."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind(("", 0))
         return probe.getsockname()[1]
 
 
 class Proxy:
-    """Forwards connections, and delays each piece of data by `delay` seconds."""
+    """Forwards connections to another port of the same host, and delays each piece of data by `delay` seconds."""
 
-    def __init__(self, target):
-        self.target, self.delay = target, 0.0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
+    def __init__(self, host, port, target):
+        self.target, self.delay = (host, target), 0.0
+        self.listener = socket.create_server((host, port))
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
         while True:
             client, _ = self.listener.accept()
             try:
-                store = socket.create_connection(("127.0.0.1", self.target))
+                store = socket.create_connection(self.target)
             except OSError:
                 client.close()
                 continue
@@ -108,27 +113,36 @@ class Proxy:
 
 
 class Store:
-    """A Cassandra node, and connections to it with the required subset of its protocol (version 4)."""
+    """Nodes of Cassandra, and connections to the first with the required subset of the protocol (version 4)."""
 
-    def __init__(self, directory, before=()):
-        self.directory, self.port, self.before = directory, free_port(), before
+    def __init__(self, directory, nodes=1, before=()):
+        self.directory, self.nodes, self.port, self.before = directory, nodes, free_port(), before
         self.environment = os.environ | {"CASSANDRA_PORT": str(self.port), "CASSANDRA_SYNC": "batch"}
 
     def start(self, ends):
-        """Starts it. `ends` stops it, even if it does not become ready."""
+        """Starts the nodes. `ends` stops them, even if they do not become ready."""
         ends.callback(self.command, "kill")
-        self.command("start")
+        self.restore()
         return self
 
-    def command(self, name):
-        subprocess.run([*self.before, SCRIPT, name, self.directory], env=self.environment, check=True, stdout=subprocess.DEVNULL)
+    def restore(self):
+        """Starts the nodes that are not running."""
+        self.command("start", self.nodes)
+
+    def restart(self, node):
+        self.command("stop", node)
+        self.restore()
+
+    def command(self, name, *node):
+        words = [*self.before, SCRIPT, name, self.directory, *map(str, node)]
+        subprocess.run(words, env=self.environment, check=True, stdout=subprocess.DEVNULL)
 
     def query(self, text):
         """Returns the first column of the first row, if there is one."""
         body = text.encode()
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
             self.ask(connection, 1, struct.pack(">HH11sH5s", 1, 11, b"CQL_VERSION", 5, b"3.0.0"))
-            kind, answer = self.ask(connection, 7, struct.pack(">I", len(body)) + body + struct.pack(">HB", 1, 0))
+            kind, answer = self.ask(connection, 7, struct.pack(">I", len(body)) + body + struct.pack(">HB", QUORUM, 0))
         if kind == 0:
             sys.exit(f"{text}: {answer[6:].decode(errors='replace')}")
         if struct.unpack(">I", answer[:4])[0] != 2:
@@ -254,7 +268,11 @@ class World:
         while not self.stopping.is_set():
             path, cursor = f"/v1/users/{rng.choice(readers)}/feed?limit=20", ""
             while cursor is not None and not self.stopping.is_set():
+                began = time.monotonic()
                 status, page = api.call("GET", path + cursor)
+                took = time.monotonic() - began
+                if took > LONGEST_PAGE:
+                    self.complain(f"a page of old posts took {took:.1f} s")
                 if status not in (200, 503) and "archive_failed" not in self.refusals:
                     self.complain(f"a page of old posts: {status} {page}")
                 self.deep[0] += 1
@@ -262,12 +280,18 @@ class World:
                 cursor = f"&before={page['next']}" if status == 200 and page["next"] else None
                 time.sleep(0.02)
 
+    def attempt(self, work, args):
+        try:
+            work(*args)
+        except Exception as error:  # for example, no answer
+            self.complain(f"{work.__name__}: {error!r}")
+
     @contextlib.contextmanager
     def load(self, port, rate):
         self.stopping.clear()
         clients = [(self.write, (port, number, rate / WRITERS)) for number in range(WRITERS)]
         clients += [(self.read_newest, (port,)), (self.read_old, (port,))]
-        threads = [threading.Thread(target=work, args=args) for work, args in clients]
+        threads = [threading.Thread(target=self.attempt, args=client) for client in clients]
         for thread in threads:
             thread.start()
         try:
@@ -294,8 +318,8 @@ class World:
             ids = [post for post, _ in found]
             if len(set(ids)) != len(ids):
                 self.complain(f"{reader} sees a post twice")
-            if dict(found) != expected:
-                lacks, adds = expected.keys() - dict(found).keys(), dict(found).keys() - expected.keys()
+            lacks, adds = expected.items() - found, set(found) - expected.items()
+            if lacks or adds:
                 self.complain(f"{reader} lacks {sorted(lacks)[:5]} and sees {sorted(adds)[:5]}, of {len(expected)}")
 
     def scrolled(self, api, reader, unreadable):
@@ -333,54 +357,67 @@ def caught_up(server):
 
 
 @contextlib.contextmanager
-def disk():
-    """A directory, on a small file system if that can be mounted."""
-    with tempfile.TemporaryDirectory(prefix="tidewire-cassandra-") as directory:
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tidewire", directory], stderr=subprocess.DEVNULL)
-        try:
-            yield directory, mounted.returncode == 0
-        finally:
-            if mounted.returncode == 0:
-                subprocess.run(["umount", "-l", directory], check=True)
+def small_disk(directory):
+    """Makes a directory, on a small file system if that can be mounted; then the result is true."""
+    os.makedirs(directory)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tidewire", directory], stderr=subprocess.DEVNULL)
+    try:
+        yield mounted.returncode == 0
+    finally:
+        if mounted.returncode == 0:
+            subprocess.run(["umount", "-l", directory], check=True)
 
 
-def fill(directory):
-    """Fills the free space."""
-    with contextlib.suppress(OSError), open(os.path.join(directory, "ballast"), "wb", buffering=0) as ballast:
-        while True:
-            ballast.write(bytes(1 << 16))
+def faults(store, unused, proxies, small):
+    """Each fault: its name, its start, its end. `small` is the node with a small disk."""
+    first, middle, last = 1, (store.nodes + 1) // 2, store.nodes
+    ballast = os.path.join(store.directory, str(small), "ballast")
 
+    def kill(*nodes):
+        for node in nodes:
+            store.command("kill", node)
 
-def faults(store, unused, proxy, is_small):
-    """Each fault: its name, its start, its end."""
+    def delay(node, seconds):
+        proxies[node - 1].delay = seconds
 
-    def delay(seconds):
-        proxy.delay = seconds
+    def fill():
+        with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 16))
 
-    def restart(one):
-        one.command("stop")
-        one.command("start")
+    def empty():
+        # Cassandra stops some time after it cannot write its commit log.
+        kill(small)
+        os.remove(ballast)
+        store.restore()
 
-    ballast = os.path.join(store.directory, "ballast")
     all_faults = [
-        ("killed", lambda: store.command("kill"), lambda: store.command("start")),
-        ("paused", lambda: store.command("pause"), lambda: store.command("resume")),
-        ("restarted", lambda: restart(store), lambda: None),
-        ("unused one restarted", lambda: restart(unused), lambda: None),
-        ("slow by a second", lambda: delay(1.0), lambda: delay(0.0)),
+        ("killed", lambda: kill(first), store.restore),
+        ("paused", lambda: store.command("pause", middle), lambda: store.command("resume", middle)),
+        ("restarted", lambda: store.restart(last), lambda: None),
+        ("unused one restarted", lambda: unused.restart(1), lambda: None),
+        ("slow by a second", lambda: delay(middle, 1.0), lambda: delay(middle, 0.0)),
     ]
-    if is_small:
-
-        def empty():
-            # Cassandra stops some time after it cannot write its commit log.
-            store.command("kill")
-            os.remove(ballast)
-            store.command("start")
-
-        all_faults.append(("disk full", lambda: fill(store.directory), empty))
+    if store.nodes > 1:
+        all_faults.append(("two killed", lambda: kill(first, last), store.restore))
+    if small:
+        all_faults.append(("disk full", fill, empty))
     else:
         print("skipped: disk full (needs root)", flush=True)
     return all_faults
+
+
+def archive(args, *arguments):
+    """Repeats a failed command: statements may time out on a busy machine."""
+    for _ in range(ATTEMPTS):
+        if subprocess.run([args.binary, "archive", *arguments], stdout=subprocess.DEVNULL).returncode == 0:
+            return
+        time.sleep(1)
+    sys.exit(f"archive {' '.join(arguments)} failed")
+
+
+def initialize(args, url):
+    archive(args, "init", "--archive", url, "--replicas", str(args.nodes))
 
 
 def try_fault(args, world, server, name, begin, end):
@@ -407,8 +444,8 @@ def try_dropped_table(args, world, server, store, directory, url, copy):
     """Restores its content from a copy, as an operator would from a backup."""
     world.phase = "table dropped"
     server.stop()
-    for arguments in [["init", "--archive", copy, "--replicas", "1"], ["copy", "--from", url, "--to", copy]]:
-        subprocess.run([args.binary, "archive", *arguments], check=True, stdout=subprocess.DEVNULL)
+    initialize(args, copy)
+    archive(args, "copy", "--from", url, "--to", copy)
     server = Server(args, directory, url)
     # The server reports a permanent failure of the archive as its own error.
     world.refusals.add("archive_failed")
@@ -416,8 +453,8 @@ def try_dropped_table(args, world, server, store, directory, url, copy):
     server.stop()
     for table in ["outboxes", "buckets", "meta"]:
         store.query(f"DROP TABLE feeds.{table}")
-    for arguments in [["init", "--archive", url, "--replicas", "1"], ["copy", "--from", copy, "--to", url]]:
-        subprocess.run([args.binary, "archive", *arguments], check=True, stdout=subprocess.DEVNULL)
+    initialize(args, url)
+    archive(args, "copy", "--from", copy, "--to", url)
     server = Server(args, directory, url)
     caught_up(server)
     world.compare(server.port)
@@ -462,28 +499,33 @@ def try_bad_rows(args, world, server, store, directory, url):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="target/release/tidewire")
+    parser.add_argument("--nodes", type=int, choices=[1, 3], default=1, help="number of nodes of Cassandra")
     parser.add_argument("--seconds", type=float, default=10, help="duration of each fault, in seconds")
     parser.add_argument("--readers", type=int, default=200)
     parser.add_argument("--rate", type=float, default=200, help="writes per second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--idle-store", action="store_true", help="give Cassandra only idle processor time, to measure pages")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     world = World(args)
     with contextlib.ExitStack() as ends:
         directory = ends.enter_context(tempfile.TemporaryDirectory(prefix="tidewire-faults-"))
-        data, is_small = ends.enter_context(disk())
+        data = os.path.join(directory, "store")
+        is_small = ends.enter_context(small_disk(os.path.join(data, str(args.nodes))))
         before = ["chrt", "--idle", "0"] if args.idle_store else []
-        store = Store(data, before).start(ends)
-        unused = Store(os.path.join(directory, "unused"), before).start(ends)
+        store = Store(data, args.nodes, before).start(ends)
+        unused = Store(os.path.join(directory, "unused"), before=before).start(ends)
         ends.callback(Server.kill_running)
-        proxy = Proxy(store.port)
-        url = f"cassandra://127.0.0.1:{proxy.port}/feeds"
-        subprocess.run([args.binary, "archive", "init", "--archive", url, "--replicas", "1"], check=True, stdout=subprocess.DEVNULL)
+        # The driver discovers the nodes by their hosts, and assumes the port that it has connected to.
+        hosts, port = [f"127.0.0.{node}" for node in range(1, args.nodes + 1)], free_port()
+        proxies = [Proxy(host, port, store.port) for host in hosts]
+        url = f"cassandra://{','.join(f'{host}:{port}' for host in hosts)}/feeds"
+        initialize(args, url)
         server = Server(args, directory, url)
         world.set_up(server.port)
         try_with(args, world, server, lambda: None)
         print("fault                old pages  partial  refused  p99 ms  during it  ratio", flush=True)
-        for name, begin, end in faults(store, unused, proxy, is_small):
+        for name, begin, end in faults(store, unused, proxies, args.nodes if is_small else None):
             try_fault(args, world, server, name, begin, end)
         server = try_dropped_table(args, world, server, store, directory, url, url.replace("/feeds", "/kept"))
         server = try_bad_rows(args, world, server, store, directory, url)
