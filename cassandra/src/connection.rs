@@ -1,6 +1,7 @@
 //! The connection to Cassandra: the driver's session with a runtime of its own, and blocking calls to it.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -30,7 +31,10 @@ use super::schema::Statements;
 use tidewire::storage::archive::ArchiveError;
 
 /// Time without a successful statement after which a batch fails. So a batch on slow nodes completes as long as they answer.
-pub(super) const STALLED_AFTER: Duration = Duration::from_secs(10);
+const STALLED_AFTER: Duration = Duration::from_secs(10);
+
+/// As [`STALLED_AFTER`], for all calls while the engine stops. It is short, as the program may be killed if it does not end soon.
+pub(super) const STALLED_AT_STOP_AFTER: Duration = Duration::from_secs(1);
 
 /// Time between two checks for successful statements.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
@@ -58,7 +62,7 @@ pub(super) struct Core {
     pub(super) read_time_max: Duration,
     reads: Semaphore,
     writes: Semaphore,
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<Counters>,
 }
 
 /// Counts of statements.
@@ -88,14 +92,24 @@ impl Counters {
     }
 }
 
-/// A runtime, and the signal that ends all calls that wait for it.
+/// Whether calls may wait.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Stage {
+    Open,
+    /// Calls continue while statements succeed.
+    Stopping,
+    /// All calls fail at once.
+    Ended,
+}
+
+/// A runtime, and the stage that all calls share.
 pub(super) struct Calls {
     place: String,
     handle: Handle,
     /// None once the archive is closed.
     runtime: Mutex<Option<Runtime>>,
-    /// Set to true to end all calls.
-    ends: watch::Sender<bool>,
+    stage: Arc<watch::Sender<Stage>>,
+    pub(super) counters: Arc<Counters>,
 }
 
 impl Calls {
@@ -107,10 +121,11 @@ impl Calls {
             .build()
             .map_err(|cause| failed("open", &url.to_string(), cause))?;
         let handle = runtime.handle().clone();
-        Ok(Self { place: url.to_string(), handle, runtime: Mutex::new(Some(runtime)), ends: watch::Sender::new(false) })
+        let stage = Arc::new(watch::Sender::new(Stage::Open));
+        Ok(Self { place: url.to_string(), handle, runtime: Mutex::new(Some(runtime)), stage, counters: Arc::default() })
     }
 
-    /// Runs a future on the runtime and waits for it, at most until the deadline.
+    /// Runs a future on the runtime and waits for it, at most for this time.
     pub(super) fn run<T: Send + 'static>(
         &self,
         action: &'static str,
@@ -120,22 +135,42 @@ impl Calls {
         self.run_until(action, async move { tokio::time::sleep(time_max).await }, future)
     }
 
+    /// As [`Self::run`], for a batch: it may take as long as statements succeed. Statements of other calls count as well, but a statement
+    /// that hangs fails by itself, and ends the batch.
+    pub(super) fn run_batch<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
+    ) -> Result<T, ArchiveError> {
+        self.run_stalling(action, STALLED_AFTER, future)
+    }
+
+    /// Runs a future on the runtime and waits for it, until no statement has succeeded for this time.
+    fn run_stalling<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        stalled_after: Duration,
+        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
+    ) -> Result<T, ArchiveError> {
+        let counters = Arc::clone(&self.counters);
+        self.run_until(action, async move { counters.stalled(stalled_after).await }, future)
+    }
+
     /// Runs a future on the runtime and waits for it, at most until the future `time_ends` is done.
-    pub(super) fn run_until<T: Send + 'static>(
+    fn run_until<T: Send + 'static>(
         &self,
         action: &'static str,
         time_ends: impl Future<Output = ()> + Send + 'static,
         future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
     ) -> Result<T, ArchiveError> {
         let why = |why: &str| unavailable(action, &self.place, why);
-        if *self.ends.borrow() || self.runtime.lock().is_none() {
+        if *self.stage.borrow() == Stage::Ended || self.runtime.lock().is_none() {
             return Err(why("it is being closed"));
         }
-        let mut ends = self.ends.subscribe();
+        let end = end(Arc::clone(&self.stage), Arc::clone(&self.counters));
         let (sender, answer) = mpsc::sync_channel(1);
         self.handle.spawn(async move {
-            let end = std::pin::pin!(async move { drop(ends.wait_for(|ends| *ends).await) });
-            let (future, time_ends) = (std::pin::pin!(future), std::pin::pin!(time_ends));
+            let (future, time_ends, end) = (std::pin::pin!(future), std::pin::pin!(time_ends), std::pin::pin!(end));
             let outcome = match select(future, select(time_ends, end)).await {
                 Either::Left((outcome, _)) => Ok(outcome),
                 Either::Right((Either::Left(_), _)) => Err("it took too long"),
@@ -150,18 +185,34 @@ impl Calls {
         }
     }
 
-    /// Makes all calls fail at once, now and later.
-    pub(super) fn end(&self) {
-        self.ends.send_replace(true);
+    /// Makes calls fail once no statement succeeds any more, now and later.
+    pub(super) fn stop_waiting(&self) {
+        advance(&self.stage, Stage::Stopping);
     }
 
     /// Shuts the runtime down without waiting for it: the caller may be a thread of another runtime.
     pub(super) fn close(&self) {
-        self.end();
+        advance(&self.stage, Stage::Ended);
         if let Some(runtime) = self.runtime.lock().take() {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Returns when a call has to end because of the stage. A call that stalls while the engine stops ends all others: each of them would stall as
+/// well.
+async fn end(stage: Arc<watch::Sender<Stage>>, counters: Arc<Counters>) {
+    let mut seen = stage.subscribe();
+    // These waits cannot fail, as the sender is held here.
+    drop(seen.wait_for(|stage| *stage >= Stage::Stopping).await);
+    let ended = std::pin::pin!(async move { drop(seen.wait_for(|stage| *stage == Stage::Ended).await) });
+    select(std::pin::pin!(counters.stalled(STALLED_AT_STOP_AFTER)), ended).await;
+    advance(&stage, Stage::Ended);
+}
+
+/// Enters a stage, unless a later one was entered.
+fn advance(stage: &watch::Sender<Stage>, to: Stage) {
+    stage.send_if_modified(|stage| std::mem::replace(stage, to.max(*stage)) < to);
 }
 
 impl Core {
@@ -170,6 +221,7 @@ impl Core {
         statements: Statements,
         options: &CassandraOptions,
         buckets: BucketLimits,
+        counters: Arc<Counters>,
     ) -> Self {
         let ttl_seconds = options.ttl_seconds.map_or(0, |seconds| i32::try_from(seconds.get()).unwrap_or(i32::MAX));
         Self {
@@ -182,7 +234,7 @@ impl Core {
             read_time_max: options.read_time_max,
             reads: Semaphore::new(READS_IN_FLIGHT_MAX),
             writes: Semaphore::new(WRITES_IN_FLIGHT_MAX),
-            counters: Counters::default(),
+            counters,
         }
     }
 
@@ -305,32 +357,48 @@ mod tests {
 
     use super::*;
 
+    fn calls() -> Calls {
+        Calls::new(&"cassandra://127.0.0.1:1/feeds".parse().unwrap()).unwrap()
+    }
+
     #[test]
-    #[ignore = "takes 3 s of real time"]
+    #[ignore = "takes 8 s of real time"]
     fn a_batch_continues_while_statements_succeed_and_ends_when_none_does() {
-        let calls = Calls::new(&"cassandra://127.0.0.1:1/feeds".parse().unwrap()).unwrap();
-        let patience = Duration::from_millis(500);
-        for (statements, is_done) in [(8_u32, true), (3, false)] {
-            let counters = Arc::new(Counters::default());
-            let watched = Arc::clone(&counters);
-            let batch = async move {
+        let calls = calls();
+        // A batch of eight statements, of which the first ones succeed.
+        let batch = |each: Duration, succeed: u32| {
+            let counters = Arc::clone(&calls.counters);
+            async move {
                 for nth in 0..8 {
-                    tokio::time::sleep(patience / 2).await;
-                    counters.note_success(&if nth < statements { Ok(()) } else { Err(ExecutionError::EmptyPlan) });
+                    tokio::time::sleep(each).await;
+                    counters.note_success(&if nth < succeed { Ok(()) } else { Err(ExecutionError::EmptyPlan) });
                 }
                 Ok(())
-            };
+            }
+        };
+        let patience = Duration::from_millis(500);
+        for (succeed, is_done) in [(8, true), (3, false)] {
             let began = Instant::now();
-            let done = calls.run_until("write to", async move { watched.stalled(patience).await }, batch);
+            let done = calls.run_stalling("write to", patience, batch(patience / 2, succeed));
             assert_eq!(done.is_ok(), is_done, "{done:?}");
             assert!(is_done || began.elapsed() < 4 * patience, "{:?}", began.elapsed());
         }
+        calls.stop_waiting();
+        calls.run_batch("write to", batch(STALLED_AT_STOP_AFTER / 2, 8)).unwrap();
+        // The first batch that stalls ends those after it as well.
+        let began = Instant::now();
+        for succeed in [3, 8, 8] {
+            let ended = calls.run_batch("write to", batch(STALLED_AT_STOP_AFTER / 2, succeed)).unwrap_err();
+            assert!(ended.to_string().ends_with("it is being closed"), "{ended}");
+            calls.stop_waiting();
+        }
+        assert!(began.elapsed() < STALLED_AFTER / 2, "{:?}", began.elapsed());
         calls.close();
     }
 
     #[test]
     fn an_abandoned_call_reports_the_action_and_the_cause() {
-        let calls = Calls::new(&"cassandra://127.0.0.1:1/feeds".parse().unwrap()).unwrap();
+        let calls = calls();
         let text = |action| {
             let given_up = calls.run(action, Duration::ZERO, std::future::pending::<Result<(), _>>());
             given_up.unwrap_err().to_string()

@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::connection::STALLED_AT_STOP_AFTER;
 use super::tests::{created, run};
 use super::{CassandraArchive, Replication, schema};
 use testkit::cassandra::Nodes;
@@ -122,7 +123,7 @@ fn a_hanging_node_blocks_no_call_longer_than_the_read_timeout() {
         temporary("an announced read", archive.positions(name, ask, &mut Vec::new()));
     }
     assert!(began.elapsed() < archive.core.read_time_max + SLACK, "{:?}", began.elapsed());
-    // A write ends when the archive is about to be closed.
+    // A write ends soon when the engine stops.
     let (unwritten, began) = (batch(1), Instant::now());
     thread::scope(|scope| {
         let writer = scope.spawn(|| archive.write(&unwritten));
@@ -130,7 +131,7 @@ fn a_hanging_node_blocks_no_call_longer_than_the_read_timeout() {
         archive.stop_waiting();
         temporary("a write that is given up", writer.join().unwrap());
     });
-    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+    assert!(began.elapsed() < STALLED_AT_STOP_AFTER + SLACK, "{:?}", began.elapsed());
     temporary("a read after that", read(&archive));
     nodes.resume();
     let archive =

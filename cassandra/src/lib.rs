@@ -37,7 +37,7 @@ use tokio::sync::Mutex;
 
 use cache::Key;
 use connect::{CONNECT_TIME_MAX, WRITE_TIME_MAX, connect};
-use connection::{Calls, Core, STALLED_AFTER};
+use connection::{Calls, Core};
 use layout::BucketLimits;
 use meta::{StoredIds, StoredSources};
 use read::{Announced, late_key};
@@ -96,13 +96,13 @@ impl CassandraArchive {
 
     fn open_with(options: &CassandraOptions, buckets: BucketLimits) -> Result<Self, ArchiveError> {
         let calls = Calls::new(&options.url)?;
-        let (of_task, place) = (options.clone(), options.url.to_string());
+        let (of_task, place, counters) = (options.clone(), options.url.to_string(), Arc::clone(&calls.counters));
         let opened = calls.run("open", CONNECT_TIME_MAX, async move {
             let connection = connect(&of_task, None).await?;
             schema::check(&connection.session, &of_task.url).await?;
             let statements = Statements::prepare(&connection, &of_task).await;
             let statements = statements.map_err(|cause| errors::prepare_error("open", &place, &cause))?;
-            let core = Core::new(connection.session, statements, &of_task, buckets);
+            let core = Core::new(connection.session, statements, &of_task, buckets, counters);
             match core.format().await? {
                 Some(FORMAT) => {}
                 Some(found) if found > FORMAT => {
@@ -138,7 +138,7 @@ impl CassandraArchive {
     /// Fails if no node can be reached, or the user may not create them.
     pub fn create(options: &CassandraOptions, replication: &Replication) -> Result<(), ArchiveError> {
         let calls = Calls::new(&options.url)?;
-        let (options, replication) = (options.clone(), replication.clone());
+        let (options, replication, counters) = (options.clone(), replication.clone(), Arc::clone(&calls.counters));
         let created = calls.run("create", SCAN_TIME_MAX, async move {
             let connection = connect(&options, Some(&replication)).await?;
             let coordinator = schema::coordinator(&connection);
@@ -151,7 +151,7 @@ impl CassandraArchive {
                 prepared.map_err(|cause| errors::prepare_error("create", &place, &cause))
             };
             let statements = schema::until_known(prepare).await?;
-            let core = Core::new(connection.session, statements, &options, BucketLimits::default());
+            let core = Core::new(connection.session, statements, &options, BucketLimits::default(), counters);
             schema::until_known(|| core.put_datacentre(&options)).await?;
             schema::until_known(|| core.create_format(FORMAT)).await
         });
@@ -191,17 +191,6 @@ impl CassandraArchive {
     ) -> Result<T, ArchiveError> {
         self.calls.run(action, time_max, future)
     }
-
-    /// As [`Self::run`], for a batch: it may take as long as statements succeed. Statements of other calls count as well, but a statement
-    /// that hangs fails by itself, and ends the batch.
-    fn run_batch<T: Send + 'static>(
-        &self,
-        action: &'static str,
-        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
-    ) -> Result<T, ArchiveError> {
-        let core = Arc::clone(&self.core);
-        self.calls.run_until(action, async move { core.counters.stalled(STALLED_AFTER).await }, future)
-    }
 }
 
 impl fmt::Debug for CassandraArchive {
@@ -220,7 +209,7 @@ impl Archive for CassandraArchive {
     fn write(&self, batch: &Batch) -> Result<(), ArchiveError> {
         let (core, writing, batch) = (Arc::clone(&self.core), Arc::clone(&self.writing), batch.clone());
         let is_outdated = Arc::clone(&self.is_outdated);
-        self.run_batch("write to", async move {
+        self.calls.run_batch("write to", async move {
             let Writing { writer, ids } = &mut *writing.lock().await;
             if is_outdated.swap(false, Ordering::AcqRel) {
                 writer.forget();
@@ -254,7 +243,7 @@ impl Archive for CassandraArchive {
             });
             let (core, fates) = (Arc::clone(&self.core), fates.collect());
             let write = async move { scan::rewrite_posts(&core, fates, as_of).await };
-            outcome = self.run_batch("rewrite", write);
+            outcome = self.calls.run_batch("rewrite", write);
             outcome.is_ok()
         })?;
         outcome
@@ -262,7 +251,7 @@ impl Archive for CassandraArchive {
 
     fn persist(&self, through: Sequence) -> Result<(), ArchiveError> {
         let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
-        self.run_batch("persist", async move {
+        self.calls.run_batch("persist", async move {
             let Writing { writer, .. } = &mut *writing.lock().await;
             writer.delete_replaced(&core, Instant::now()).await?;
             core.put_through(through).await
@@ -333,7 +322,7 @@ impl Archive for CassandraArchive {
     }
 
     fn stop_waiting(&self) {
-        self.calls.end();
+        self.calls.stop_waiting();
     }
 
     fn close(&self) {

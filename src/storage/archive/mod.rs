@@ -215,7 +215,8 @@ pub trait Archive: Send + Sync + 'static {
     /// The place of the archive, for messages: the path of its file, or its address.
     fn place(&self) -> String;
 
-    /// Makes all operations fail on a full disk instead of waiting, because the archive is about to be closed.
+    /// Makes operations fail instead of waiting for space on a full disk, or for nodes that do not answer: the engine stops. Operations that
+    /// have to wait for neither succeed.
     fn stop_waiting(&self);
 
     /// Closes the file, so that it can be opened again. Later operations fail.

@@ -64,6 +64,7 @@ macro_rules! archive_contract {
             a_listing_of_outboxes_can_read_the_archive_and_end_early,
             readers_see_all_of_a_batch_or_none,
             the_last_persisted_sequence_is_stored,
+            what_is_written_while_the_engine_stops_is_stored,
             a_rewrite_removes_and_replaces_records_and_keeps_the_rest,
         }
     };
@@ -334,6 +335,15 @@ pub fn readers_see_all_of_a_batch_or_none(archive: &dyn Archive) -> Tested {
         reader.join().expect("the reader saw whole batches only");
         result
     })
+}
+
+/// A stopping engine takes its last snapshot, which the archive precedes.
+pub fn what_is_written_while_the_engine_stops_is_stored(archive: &dyn Archive) -> Tested {
+    archive.stop_waiting();
+    archive.write(&posts([(1, post("a"))]))?;
+    archive.persist(Sequence(7))?;
+    assert_eq!((archive.post(PostId(1))?, archive.through()?), (Some(post("a")), Sequence(7)));
+    Ok(())
 }
 
 pub fn the_last_persisted_sequence_is_stored(archive: &dyn Archive) -> Tested {

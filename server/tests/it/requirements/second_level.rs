@@ -124,6 +124,14 @@ fn started(directory: &Path, url: &str) -> Program {
     Program::start(directory, &["--outbox-posts", "10", "--archive", url])
 }
 
+/// Stops a program, which must take its last snapshot.
+fn stop(program: Program) {
+    program.signal("TERM");
+    let (status, said) = program.ended();
+    let is_taken = said.contains("taking a snapshot") && !said.contains("took no snapshot") && !said.contains("ERROR");
+    assert!(status.success() && is_taken, "{said}");
+}
+
 fn posts_in_memory(program: &Program) -> u64 {
     program.get("/v1/stats").map_or(u64::MAX, |(_, stats)| stats["posts"].as_u64().unwrap())
 }
@@ -153,8 +161,7 @@ fn the_second_level_can_move_to_cassandra_and_back() {
         eventually("old posts leave memory", || posts_in_memory(&program) <= POSTS_LEFT_MAX);
         oracle.delete(&program, 7);
         oracle.agrees(&program);
-        program.signal("TERM");
-        assert!(program.ended().0.success());
+        stop(program);
     }
     // Without its tables the store is refused, by a message that says what to do.
     let (status, said) = Program::spawn(directory.path(), &["--archive", &url]).ended();
@@ -183,8 +190,7 @@ fn the_second_level_can_move_to_cassandra_and_back() {
         oracle.agrees(&program);
         assert!(metric(&program, "tidewire_archive_statements_written_total") > 0.0);
         assert!(metric(&program, "tidewire_archive_cache_bytes") > 0.0);
-        program.signal("TERM");
-        assert!(program.ended().0.success());
+        stop(program);
     }
     // Without the archive that it relies on, a start is refused.
     let (status, said) = Program::spawn(directory.path(), &[]).ended();
@@ -221,8 +227,7 @@ fn a_copy_to_cassandra_can_be_repeated_after_the_file_has_changed() {
                 oracle.delete(&program, number);
             }
             oracle.agrees(&program);
-            program.signal("TERM");
-            assert!(program.ended().0.success());
+            stop(program);
         }
         let said = done(&["archive", "copy", "--from", at, "--to", &url]);
         assert!(said.contains("good: both are equal"), "{said}");
