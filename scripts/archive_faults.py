@@ -112,12 +112,17 @@ class Proxy:
                 arrived.notify()
 
 
+# Nodes that lose nothing when they are killed, and nodes for measurements.
+SAFE = {"CASSANDRA_SYNC": "batch"}
+FAST = {"CASSANDRA_SYNC": "periodic", "CASSANDRA_HEAP": "1g"}
+
+
 class Store:
     """Nodes of Cassandra, and connections to the first with the required subset of the protocol (version 4)."""
 
-    def __init__(self, directory, nodes=1, before=()):
+    def __init__(self, directory, nodes=1, before=(), settings=SAFE):
         self.directory, self.nodes, self.port, self.before = directory, nodes, free_port(), before
-        self.environment = os.environ | {"CASSANDRA_PORT": str(self.port), "CASSANDRA_SYNC": "batch"}
+        self.environment = os.environ | {"CASSANDRA_PORT": str(self.port)} | settings
 
     def start(self, ends):
         """Starts the nodes. `ends` stops them, even if they do not become ready."""

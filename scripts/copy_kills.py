@@ -379,8 +379,7 @@ def main():
         directory = ends.enter_context(tempfile.TemporaryDirectory(dir=options.directory))
         source = create_source(options, directory)
         before = hash_of(os.path.join(source.data, "archive.redb"))
-        store = archive_faults.Store(os.path.join(directory, "store"))
-        store.environment |= {"CASSANDRA_SYNC": "periodic", "CASSANDRA_HEAP": "1g"}
+        store = archive_faults.Store(os.path.join(directory, "store"), settings=archive_faults.FAST)
         store.start(ends)
 
         whole = ToCassandra(options, source.data, store, "whole", directory)

@@ -3,13 +3,13 @@
 
     cargo build --release
     scripts/deep_scroll.py [--posts 2000000] [--authors 100] [--followed N] [--outbox-posts 1000] [--binary target/release/tidewire]
-        [--archive cassandra://127.0.0.1:29042] [--beside OTHER_BINARY]
+        [--cassandra] [--beside OTHER_BINARY]
 
 Imports posts of some authors and one follower of all, or of the first N, into a new data directory, starts a server on it, and pages the
 follower's feed from the newest post to the oldest. The exit code is 1 if a post is missing, repeated or out of order.
-With `--archive`, old posts go to a running Cassandra, prepared by `tidewire archive init`, and a page that does not
-get them in time is read again.
-With `--beside`, another version does the same, alternating pages with this one, and the script prints the ratio of their times.
+With `--beside`, another version does the same, and with `--cassandra`, this version with its old posts in a new Cassandra
+(`scripts/cassandra.sh install`). The servers answer pages in turns, and the script prints the ratio of their times. A page that does not get its
+old posts in time is read again.
 Resident memory is read from /proc while each process runs.
 """
 
@@ -26,8 +26,11 @@ import threading
 import time
 import urllib.parse
 
+import archive_faults
+
 MINUTE = 60
 AGAIN_MAX = 1_000  # pages
+KEPT_PER_OUTBOX = 2  # times its limit, as posts leave memory in groups
 FIRST_AT = 1_600_000_000
 
 
@@ -38,12 +41,11 @@ def arguments():
     parser.add_argument("--followed", type=int, help="number of authors that the reader follows; default: all")
     parser.add_argument("--outbox-posts", type=int, default=1_000)
     parser.add_argument("--binary", default="target/release/tidewire")
-    parser.add_argument("--archive", help="URL of a Cassandra for old posts; default: archive.redb in the data directory")
-    parser.add_argument("--beside", metavar="OTHER_BINARY", help="another version, for a comparison of the times of pages")
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument("--cassandra", action="store_true", help="compare with the same posts in Cassandra")
+    beside.add_argument("--beside", metavar="OTHER_BINARY", help="compare with another version")
     parser.add_argument("--directory", help="directory of the data, which is deleted at the end; default: the system's")
     options = parser.parse_args()
-    if options.beside and options.archive:
-        parser.error("--beside compares archives in data directories: two versions cannot share one in Cassandra")
     options.followed = min(options.followed or options.authors, options.authors)
     return options
 
@@ -162,17 +164,24 @@ class Scroll:
 class Served:
     """A server on a new data directory with all posts, and the scroll through its feed."""
 
-    def __init__(self, binary, directory, options):
-        self.binary, self.directory, self.config = binary, directory, os.path.join(directory, "tidewire.toml")
+    def __init__(self, name, binary, directory, options, settings=()):
+        self.name, self.binary, self.directory, self.process = name, binary, directory, None
+        self.config = os.path.join(directory, "tidewire.toml")
         with open(self.config, "w") as file:
-            file.write(f"outbox-posts = {options.outbox_posts}\n")
-            if options.archive:
-                file.write(f'archive = "{options.archive}"\n')
+            file.writelines(f"{line}\n" for line in [f"outbox-posts = {options.outbox_posts}", *settings])
+        print(f"{name}:", flush=True)
         write_input(directory, options.posts, options.authors, options.followed)
         import_all(binary, directory, self.config)
 
-    def start(self, expected):
+    def start(self, expected, kept_max):
+        """Starts the server, and waits until memory has no more than this number of posts."""
         self.process, connection = serve(self.binary, self.directory, self.config)
+        began, posts = time.monotonic(), kept_max + 1
+        while posts > kept_max:
+            time.sleep(0.1)
+            connection.request("GET", "/v1/stats")
+            posts = json.loads(connection.getresponse().read())["posts"]
+        print(f"{self.name}: all but {posts} posts were in the archive after {time.monotonic() - began:.1f} s", flush=True)
         self.memory = Memory(self.process)
         self.at_start = self.memory.now()
         self.scroll = Scroll(connection, expected)
@@ -180,14 +189,15 @@ class Served:
     def report(self):
         scroll = self.scroll
         print(
-            f"{len(scroll.times)} pages of 100: median {scroll.part(50):.2f} ms, p99 {scroll.part(99):.2f} ms; "
+            f"{self.name}: {len(scroll.times)} pages of 100: median {scroll.part(50):.2f} ms, p99 {scroll.part(99):.2f} ms; "
             f"{scroll.shown} posts shown, {scroll.wrong} of them in a wrong place; resident {self.at_start / 1e6:.0f} MB at the start, "
             f"{self.memory.most / 1e6:.0f} MB at most; {scroll.again} pages read again"
         )
 
     def stop(self):
-        self.process.terminate()
-        self.process.wait(MINUTE)
+        if self.process:
+            self.process.terminate()
+            self.process.wait(MINUTE)
 
 
 def read_in_turns(scrolls):
@@ -198,26 +208,38 @@ def read_in_turns(scrolls):
         scrolls = scrolls[::-1]
 
 
+def on_cassandra(options, directory, ends):
+    """Starts a Cassandra, and returns a server whose old posts are there."""
+    store = archive_faults.Store(os.path.join(directory, "store"), settings=archive_faults.FAST).start(ends)
+    url = f"cassandra://127.0.0.1:{store.port}/feeds"
+    subprocess.run([options.binary, "archive", "init", "--archive", url, "--replicas", "1"], check=True)
+    return Served("Cassandra", options.binary, directory, options, [f'archive = "{url}"'])
+
+
 def main():
     options = arguments()
     expected = [nth for nth in reversed(range(options.posts)) if nth % options.authors < options.followed]
-    servers = []
     with contextlib.ExitStack() as ends:
-        for binary in filter(None, [options.binary, options.beside]):
-            directory = ends.enter_context(tempfile.TemporaryDirectory(dir=options.directory))
-            servers.append(Served(binary, directory, options))
+
+        def directory():
+            return ends.enter_context(tempfile.TemporaryDirectory(dir=options.directory))
+
+        servers = [Served("archive.redb", options.binary, directory(), options)]
+        if options.cassandra:
+            servers.append(on_cassandra(options, directory(), ends))
+        if options.beside:
+            servers.append(Served("the other version", options.beside, directory(), options))
         # After all imports, so that the servers start under equal conditions and no connection waits.
         for server in servers:
-            server.start(expected)
             ends.callback(server.stop)
+            server.start(expected, KEPT_PER_OUTBOX * options.authors * options.outbox_posts)
         read_in_turns([server.scroll for server in servers])
     for server in servers:
         server.report()
-    scrolls = [server.scroll for server in servers]
-    if options.beside:
-        this, other = scrolls
-        print(f"this version beside the other: median {this.part(50) / other.part(50):.3f}, p99 {this.part(99) / other.part(99):.3f}")
-    sys.exit(0 if all(scroll.is_right() for scroll in scrolls) else 1)
+    first, *others = [server.scroll for server in servers]
+    for other in others:
+        print(f"the first beside the second: median {first.part(50) / other.part(50):.3f}, p99 {first.part(99) / other.part(99):.3f}")
+    sys.exit(0 if all(server.scroll.is_right() for server in servers) else 1)
 
 
 if __name__ == "__main__":

@@ -88,8 +88,7 @@ class Servers:
 def copied_to_cassandra(servers, options, ends):
     """Copies the archive into a Cassandra, and returns servers on it with a snapshot that has the counts of its outboxes."""
     directory = ends.enter_context(tempfile.TemporaryDirectory(dir=options.directory))
-    store = archive_faults.Store(os.path.join(directory, "store"))
-    store.environment |= {"CASSANDRA_SYNC": "periodic", "CASSANDRA_HEAP": "1g"}
+    store = archive_faults.Store(os.path.join(directory, "store"), settings=archive_faults.FAST)
     store.start(ends)
     url = f"cassandra://127.0.0.1:{store.port}/feeds"
     data = os.path.join(directory, "data")
