@@ -19,19 +19,20 @@ fi
 [ -x "$program" ] || { echo "check_api: $program does not exist: build it first" >&2; exit 1; }
 
 work=$(mktemp -d)
-port=$((20000 + RANDOM % 20000))
-env -i PATH="$PATH" "$program" serve --listen "127.0.0.1:$port" --data-dir "$work/data" >"$work/log" 2>&1 &
+env -i PATH="$PATH" "$program" serve --listen 127.0.0.1:0 --data-dir "$work/data" >"$work/log" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null && wait "$server" 2>/dev/null; rm -rf "$work"' EXIT
+url=
 for _ in $(seq 150); do
-    curl -sf "http://127.0.0.1:$port/readyz" >/dev/null && break
+    url=$(sed -nE 's|.*serving on (http://[0-9.:]+),.*|\1|p' "$work/log")
+    [ -n "$url" ] && curl -sf "$url/readyz" >/dev/null && break
     sleep 0.2
 done
-curl -sSf "http://127.0.0.1:$port/readyz" >/dev/null || { cat "$work/log" >&2; exit 1; }
+curl -sSf "$url/readyz" >/dev/null || { cat "$work/log" >&2; exit 1; }
 
 # Without access control, requests need no credentials. No pattern can express the characters that a name may have, so the generated
 # names have only characters that every name may have.
-curl -sSf "http://127.0.0.1:$port/openapi.json" | "$place/bin/python" -c '
+curl -sSf "$url/openapi.json" | "$place/bin/python" -c '
 import json, sys
 described = json.load(sys.stdin)
 for operations in described["paths"].values():
@@ -46,7 +47,7 @@ json.dump(described, sys.stdout)' >"$work/openapi.json"
 # One worker, because with two the generated requests are not reproducible.
 failed=0
 cd "$work" # It leaves files in its working directory.
-"$place/bin/schemathesis" --config-file "$config" run "$work/openapi.json" --url "http://127.0.0.1:$port" \
+"$place/bin/schemathesis" --config-file "$config" run "$work/openapi.json" --url "$url" \
     --max-examples "$examples" --seed 1 --workers 1 --generation-database none --no-color || failed=$?
 kill -0 "$server" 2>/dev/null || { echo "check_api: the server has stopped" >&2; cat "$work/log" >&2; exit 1; }
 exit "$failed"

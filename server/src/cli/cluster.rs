@@ -17,6 +17,7 @@ use crate::cli::archive::ClusterArchive;
 use crate::cli::calls::cluster_status::ClusterStatus;
 use crate::cli::node::{HttpPeers, NodeStart};
 use crate::cli::settings::{DurationArg, OldPosts};
+use crate::cli::waiting::AT_START;
 use crate::cli::{Outcome, terminal};
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire::clock::{Clock as _, SystemClock};
@@ -159,7 +160,7 @@ impl Node {
         Ok((Some(options), left))
     }
 
-    /// Prepares to join the cluster: checks the log and locks the data directory. Waits until the brokers answer.
+    /// Prepares to join the cluster: waits for the brokers, checks the log, and locks the data directory.
     pub(crate) fn start(
         &self,
         storage: Option<&StorageConfig>,
@@ -178,7 +179,9 @@ impl Node {
         if !(address.starts_with("http://") || address.starts_with("https://")) {
             return Err(format!("--advertise {address} must begin with http:// or https://").into());
         }
-        let log = Arc::new(KafkaLog::open(self.kafka.options(cluster)?)?);
+        let brokers = self.kafka.options(cluster)?;
+        let is_away = |cause: &LogError| matches!(cause, LogError::Unavailable(_));
+        let log = Arc::new(AT_START.until_done(is_away, || KafkaLog::open(brokers.clone()))?);
         check_retention(cluster, log.settings(), storage)?;
         if let Some(warning) = backups.and_then(|backups| warning_of_gaps(cluster, log.settings(), backups.every)) {
             warn!("{warning}");

@@ -162,7 +162,8 @@ impl Local {
         let listener = serve::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = listener.local_addr()?;
         let (directory, old_posts) = (storage.claim()?, settings.old_posts()?);
-        let opened = opening::engine(settings.engine()?, &storage, directory, &old_posts, &RecoveryProgress::default());
+        let archive = opening::remote_archive(&old_posts)?;
+        let opened = opening::engine(settings.engine()?, &storage, directory, archive, &RecoveryProgress::default());
         let (engine, _) = opened.map_err(|cause| -> Box<dyn Error> { cause })?;
         let (handle_tx, handle_rx) = mpsc::channel();
         let served = engine.clone();

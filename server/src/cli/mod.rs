@@ -50,6 +50,7 @@ pub mod settings;
 pub(crate) mod snapshot;
 pub mod terminal;
 mod tls_connector;
+mod waiting;
 
 use std::error::Error;
 use std::ffi::OsString;

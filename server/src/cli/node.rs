@@ -19,6 +19,7 @@ use crate::backup::cluster::newest_snapshot;
 use crate::backup::store::Store;
 use crate::backup::url::BackupUrl;
 use crate::cli::client::Refused;
+use crate::cli::opening;
 use crate::cli::recovering;
 use crate::cli::scheduled_backups::{Backups, start_backups};
 use crate::cli::settings::{OldPosts, Settings, SettingsError};
@@ -34,11 +35,8 @@ use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, Joining, NodeStorage};
 use tidewire::recovery::node::{NoSnapshot, SnapshotPeers};
-use tidewire::storage::archive::{ArchiveError, RemoteArchive};
 use tidewire::storage::log::SharedLog;
 use tidewire::storage::sequence::Sequence;
-#[cfg(feature = "cassandra")]
-use tidewire_cassandra::CassandraArchive;
 use tidewire_kafka::KafkaLog;
 
 /// Maximum time between two searches for live connections of readers that this node does not own. Each change of ownership triggers
@@ -131,7 +129,8 @@ impl NodeStart {
         let Self { log, options, view, storage, peers, old_posts } = self;
         let (clock, joined) = (Arc::new(SystemClock), Arc::clone(&view));
         let join = || {
-            let archive = open_archive(&old_posts).map_err(StorageError::from)?;
+            // Without an archive, a node of a cluster keeps all posts in memory.
+            let archive = opening::awaited_archive(&old_posts, cell.progress()).map_err(StorageError::from)?;
             Joining {
                 config,
                 log: &*log,
@@ -162,16 +161,6 @@ impl NodeStart {
         }
         // End the process, so that a supervisor can start it again.
         Err("this node cannot follow the log of the cluster; the reason is logged above".into())
-    }
-}
-
-/// Opens the archive that all nodes share, if there is one.
-fn open_archive(old_posts: &OldPosts) -> Result<Option<Arc<dyn RemoteArchive>>, ArchiveError> {
-    match old_posts {
-        // Without a shared archive, a node of a cluster keeps all posts in memory.
-        OldPosts::Directory => Ok(None),
-        #[cfg(feature = "cassandra")]
-        OldPosts::Cassandra(options) => Ok(Some(Arc::new(CassandraArchive::open(options)?))),
     }
 }
 

@@ -32,24 +32,29 @@ pub(super) fn reported<T>(cell: &EngineCell, recover: impl FnOnce() -> T) -> Res
     recovered.map_err(|_| "recovery crashed")
 }
 
-/// Reports the progress once a second until the sender of `ended` is dropped: as one changing line on a terminal, otherwise in the log.
+/// Reports the progress once a second, if it has changed, until the sender of `ended` is dropped: as one changing line on a terminal, otherwise in the log.
 fn report(progress: &RecoveryProgress, ended: &Receiver<()>) {
     let line = terminal::changing_line();
     report_every(PERIOD, progress, ended, |message| {
-        service_manager::status(&message);
+        service_manager::status(message);
         if line.is_hidden() {
             info!("{message}");
         } else {
-            line.set_message(message);
+            line.set_message(message.to_owned());
             line.tick();
         }
     });
     line.finish_and_clear();
 }
 
-fn report_every(period: Duration, progress: &RecoveryProgress, ended: &Receiver<()>, mut print: impl FnMut(String)) {
+fn report_every(period: Duration, progress: &RecoveryProgress, ended: &Receiver<()>, mut print: impl FnMut(&str)) {
+    let mut last = String::new();
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(period) {
-        print(message(progress));
+        let message = message(progress);
+        if message != last {
+            print(&message);
+        }
+        last = message;
     }
 }
 
@@ -74,7 +79,7 @@ mod tests {
         let mut recovering = Some(recovering);
         progress.enter("loading the snapshot");
         report_every(Duration::from_millis(1), &progress, &ended, |message| {
-            all.push(message);
+            all.push(message.to_owned());
             match all.len() {
                 1 => {
                     progress.snapshot_bytes.store(1 << 20, Ordering::Relaxed);

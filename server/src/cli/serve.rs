@@ -273,7 +273,11 @@ fn open(
     if let Some((options, _)) = &backups {
         check_store(&options.to, &storage.directory)?;
     }
-    let open = || opening::engine(config, storage, directory, &old_posts, engine_cell.progress());
+    let progress = engine_cell.progress();
+    let open = || {
+        let archive = opening::awaited_archive(&old_posts, progress)?;
+        opening::engine(config, storage, directory, archive, progress)
+    };
     let (engine, report) = recovering::reported(engine_cell, open)??;
     if let Some((options, figures)) = backups
         && let Err(cause) = start_backups(&engine, None, options, &figures)

@@ -49,7 +49,8 @@ impl Program {
         Self::run(limited).ready()
     }
 
-    fn ready(mut self) -> Self {
+    /// Waits until it has its state.
+    pub fn ready(mut self) -> Self {
         eventually("the server starts", || {
             if let Ok(Some(status)) = self.child.try_wait() {
                 let log = self.whole_log();

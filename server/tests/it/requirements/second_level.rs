@@ -276,6 +276,25 @@ fn an_import_into_a_directory_archives_old_posts_in_cassandra() {
 
 #[test]
 #[ignore = "needs Cassandra: scripts/cassandra.sh install"]
+fn a_server_that_starts_waits_until_cassandra_answers() {
+    let nodes = Nodes::start(1);
+    let (url, directory) = (nodes.url("feeds"), tempfile::tempdir().unwrap());
+    done(&["archive", "init", "--archive", &url, "--replicas", "1"]);
+    nodes.kill(1);
+    let program = Program::spawn(directory.path(), &["--archive", &url]);
+    eventually("it has tried twice", || program.said("waiting, for at most 300s: the archive") >= 2);
+    let (status, progress) = program.get("/readyz").unwrap();
+    assert_eq!((status, &progress["recovery"]["phase"]), (503, &json!("connecting to the archive")), "{progress}");
+    nodes.restore();
+    let mut oracle = Oracle::default();
+    let program = program.ready();
+    follow(&program);
+    oracle.publish(&program, 3);
+    oracle.agrees(&program);
+}
+
+#[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
 fn old_posts_in_cassandra_survive_kills_of_the_server_and_of_the_store() {
     let nodes = Nodes::start(1);
     let (url, directory) = (nodes.url("feeds"), tempfile::tempdir().unwrap());
