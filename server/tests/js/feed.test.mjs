@@ -93,7 +93,7 @@ test('it connects, waits to be greeted, and then reads', async () => {
   feed.addEventListener('state', () => states.push(feed.state));
   feed.start();
   await settle();
-  assert.equal(sockets[0].url, 'ws://feeds.test:8080/v1/users/tag%3Aa%20b/live');
+  assert.equal(sockets[0].url, 'ws://feeds.test:8080/v1/users/tag%3Aa%20b/live?batch=true');
   assert.deepEqual(requests, []);
   sockets[0].say({ type: 'hello', epoch: 'e', seq: 0, recovered: false });
   await settle();
@@ -124,7 +124,7 @@ test('after a drop it resumes where it was', async () => {
   socket.end(1006);
   assert.equal(feed.state, 'reconnecting');
   await settle();
-  assert.equal(sockets[1].url, 'ws://feeds.test:8080/v1/users/ann/live?epoch=e&seq=1');
+  assert.equal(sockets[1].url, 'ws://feeds.test:8080/v1/users/ann/live?epoch=e&seq=1&batch=true');
   sockets[1].say({ type: 'hello', epoch: 'e', seq: 1, recovered: true });
   assert.equal(feed.state, 'live');
   sockets[1].say({ type: 'post', seq: 2, item: item('3', 'c') });
@@ -164,7 +164,7 @@ test('a missing number makes it read again', async () => {
   socket.say({ type: 'remove', seq: 2, post: '1' });
   assert.ok(socket.isClosed);
   await settle();
-  assert.equal(sockets[1].url, 'ws://feeds.test:8080/v1/users/ann/live');
+  assert.equal(sockets[1].url, 'ws://feeds.test:8080/v1/users/ann/live?batch=true');
   feed.stop();
 });
 
@@ -295,10 +295,20 @@ test('how far the reader has read is reported', async () => {
   feed.stop();
 });
 
+test('a batch is applied in order, up to a missing number', async () => {
+  const { feed, socket } = await live(item('1', 'a'));
+  const post = (seq, id, cursor) => ({ type: 'post', seq, item: item(id, cursor) });
+  socket.say([post(1, '2', 'b'), { type: 'remove', seq: 2, post: '1' }, post(3, '3', 'c')]);
+  assert.equal(ids(feed), '3 2');
+  socket.say([post(4, '4', 'd'), post(6, '6', 'f'), post(5, '5', 'e')]);
+  assert.deepEqual([ids(feed), socket.isClosed, feed.state], ['4 3 2', true, 'reconnecting']);
+  feed.stop();
+});
+
 test('server-sent events do as well', async () => {
   const feed = new Feed({ user: 'ann', server: SERVER, transport: 'sse' });
   feed.start();
-  assert.equal(sources[0].url, `${SERVER}/v1/users/ann/events`);
+  assert.equal(sources[0].url, `${SERVER}/v1/users/ann/events?batch=true`);
   sources[0].say({ type: 'hello', epoch: 'e', seq: 3, recovered: false });
   await settle();
   sources[0].say({ type: 'post', seq: 4, item: item('1', 'a') });
@@ -306,7 +316,7 @@ test('server-sent events do as well', async () => {
   sources[0].onerror();
   assert.ok(sources[0].isClosed);
   await settle();
-  assert.equal(sources[1].url, `${SERVER}/v1/users/ann/events?epoch=e&seq=4`);
+  assert.equal(sources[1].url, `${SERVER}/v1/users/ann/events?epoch=e&seq=4&batch=true`);
   feed.stop();
 });
 
@@ -317,7 +327,7 @@ test('it can be stopped and started, in any state', async () => {
   await feed.loadMore();
   feed.start();
   assert.equal(feed.state, 'connecting');
-  assert.equal(sockets[1].url, 'ws://feeds.test:8080/v1/users/ann/live?epoch=e&seq=0');
+  assert.equal(sockets[1].url, 'ws://feeds.test:8080/v1/users/ann/live?epoch=e&seq=0&batch=true');
   sockets[1].say({ type: 'hello', epoch: 'e', seq: 0, recovered: true });
   assert.deepEqual([feed.state, ids(feed)], ['live', '1']);
   feed.stop();
