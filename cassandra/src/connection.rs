@@ -125,7 +125,7 @@ impl Calls {
         Ok(Self { place: url.to_string(), handle, runtime: Mutex::new(Some(runtime)), stage, counters: Arc::default() })
     }
 
-    /// Runs a future on the runtime and waits for it, at most for this time.
+    /// Runs a future on the runtime and waits for it, at most for this time, which includes the wait for other writes.
     pub(super) fn run<T: Send + 'static>(
         &self,
         action: &'static str,
@@ -365,7 +365,7 @@ mod tests {
     #[ignore = "takes 8 s of real time"]
     fn a_batch_continues_while_statements_succeed_and_ends_when_none_does() {
         let calls = calls();
-        // A batch of eight statements, of which the first ones succeed.
+        // Returns a batch of eight statements, each of which takes this time. All after the first `succeed` statements fail.
         let batch = |each: Duration, succeed: u32| {
             let counters = Arc::clone(&calls.counters);
             async move {

@@ -181,16 +181,6 @@ impl CassandraArchive {
         let why = "a prefetched read did not arrive in time".to_owned();
         ArchiveError::Unavailable { place: self.place(), why }
     }
-
-    /// Runs a future. Its time limit includes the wait for other writes.
-    fn run<T: Send + 'static>(
-        &self,
-        action: &'static str,
-        time_max: Duration,
-        future: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
-    ) -> Result<T, ArchiveError> {
-        self.calls.run(action, time_max, future)
-    }
 }
 
 impl fmt::Debug for CassandraArchive {
@@ -224,7 +214,7 @@ impl Archive for CassandraArchive {
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         let (core, writing, without) = (Arc::clone(&self.core), Arc::clone(&self.writing), rewrite.without.to_vec());
         let as_of = rewrite.as_of;
-        self.run("rewrite", SCAN_TIME_MAX, async move {
+        self.calls.run("rewrite", SCAN_TIME_MAX, async move {
             // This takes long, and others write meanwhile, including the rest of a batch that this has read in part. So its writes count
             // as older than all incomplete batches. Nobody writes to the outboxes of the erased users.
             let buckets = scan::buckets_of(&core, &without).await?;
@@ -262,7 +252,7 @@ impl Archive for CassandraArchive {
 
     fn through(&self) -> Result<Sequence, ArchiveError> {
         let core = Arc::clone(&self.core);
-        let through = self.run("read", self.core.read_time_max, async move { core.through().await })?;
+        let through = self.calls.run("read", self.core.read_time_max, async move { core.through().await })?;
         // Set before `persisted`, which shows the progress of the other machine.
         if self.persisted.load(Ordering::Relaxed) < through.0 {
             self.is_outdated.store(true, Ordering::Release);
@@ -281,7 +271,7 @@ impl Archive for CassandraArchive {
             return Err(self.late());
         }
         let core = Arc::clone(&self.core);
-        self.run("read", self.core.read_time_max, async move { core.post(id).await })
+        self.calls.run("read", self.core.read_time_max, async move { core.post(id).await })
     }
 
     fn positions(&self, source: &SourceId, query: OutboxQuery, into: &mut Vec<Position>) -> Result<(), ArchiveError> {
@@ -294,7 +284,7 @@ impl Archive for CassandraArchive {
             }
             None => {
                 let (core, source) = (Arc::clone(&self.core), source.clone());
-                self.run("read", self.core.read_time_max, async move { core.positions(&source, query).await })?
+                self.calls.run("read", self.core.read_time_max, async move { core.positions(&source, query).await })?
             }
         };
         into.append(&mut found);
@@ -307,18 +297,18 @@ impl Archive for CassandraArchive {
 
     fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError> {
         let core = Arc::clone(&self.core);
-        let counts = self.run("count", SCAN_TIME_MAX, async move { scan::archived_counts(&core).await })?;
+        let counts = self.calls.run("count", SCAN_TIME_MAX, async move { scan::archived_counts(&core).await })?;
         counts.into_iter().try_for_each(|(source, counts)| each(source, counts))
     }
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
         let core = Arc::clone(&self.core);
-        self.run("read", WRITE_TIME_MAX, async move { core.identity().await })
+        self.calls.run("read", WRITE_TIME_MAX, async move { core.identity().await })
     }
 
     fn set_identity(&self, identity: Identity) -> Result<(), ArchiveError> {
         let core = Arc::clone(&self.core);
-        self.run("write to", WRITE_TIME_MAX, async move { core.create_identity(identity).await })
+        self.calls.run("write to", WRITE_TIME_MAX, async move { core.create_identity(identity).await })
     }
 
     fn stop_waiting(&self) {
@@ -353,7 +343,7 @@ impl RemoteArchive for CassandraArchive {
 
     fn written(&self) -> Result<Sequence, ArchiveError> {
         let core = Arc::clone(&self.core);
-        self.run("read", self.core.read_time_max, async move {
+        self.calls.run("read", self.core.read_time_max, async move {
             match core.written().await? {
                 Some(written) => Ok(written),
                 None => core.through().await,
@@ -363,21 +353,19 @@ impl RemoteArchive for CassandraArchive {
 
     fn held_back(&self) -> Result<BTreeSet<SourceId>, ArchiveError> {
         let (core, stored) = (Arc::clone(&self.core), Arc::clone(&self.held_back));
-        self.run("read", WRITE_TIME_MAX, async move { core.held_back(&mut *stored.lock().await).await })
+        self.calls.run("read", WRITE_TIME_MAX, async move { core.held_back(&mut *stored.lock().await).await })
     }
 
     fn set_held_back(&self, sources: &BTreeSet<SourceId>) -> Result<(), ArchiveError> {
         let (core, stored, sources) = (Arc::clone(&self.core), Arc::clone(&self.held_back), sources.clone());
-        self.run(
-            "write to",
-            WRITE_TIME_MAX,
-            async move { core.set_held_back(&mut *stored.lock().await, &sources).await },
-        )
+        self.calls.run("write to", WRITE_TIME_MAX, async move {
+            core.set_held_back(&mut *stored.lock().await, &sources).await
+        })
     }
 
     fn refresh_ids(&self) -> Result<(), ArchiveError> {
         let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
-        self.run("read", WRITE_TIME_MAX, async move { writing.lock().await.ids.learn(&core).await })
+        self.calls.run("read", WRITE_TIME_MAX, async move { writing.lock().await.ids.learn(&core).await })
     }
 
     fn invalidate(&self, posts: &mut dyn Iterator<Item = PostId>, outboxes: &mut dyn Iterator<Item = &SourceId>) {
@@ -403,7 +391,7 @@ impl RemoteArchive for CassandraArchive {
         if missing.len() > 1 {
             let core = Arc::clone(core);
             // The following calls report a failure.
-            let _ = self.run("read", 2 * self.core.read_time_max, async move {
+            let _ = self.calls.run("read", 2 * self.core.read_time_max, async move {
                 core.prefetch(missing).await;
                 Ok(())
             });
@@ -412,13 +400,13 @@ impl RemoteArchive for CassandraArchive {
 
     fn list_sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
         let core = Arc::clone(&self.core);
-        let sources = self.run("list", SCAN_TIME_MAX, async move { scan::sources(&core).await })?;
+        let sources = self.calls.run("list", SCAN_TIME_MAX, async move { scan::sources(&core).await })?;
         Ok(sources.into_iter().collect())
     }
 
     fn begin_copy(&self) -> Result<(), ArchiveError> {
         let (core, writing) = (Arc::clone(&self.core), Arc::clone(&self.writing));
-        self.run("write to", WRITE_TIME_MAX, async move {
+        self.calls.run("write to", WRITE_TIME_MAX, async move {
             let count = core.count_copy().await?;
             writing.lock().await.writer.begin_copy(count);
             Ok(())

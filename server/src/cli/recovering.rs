@@ -32,7 +32,8 @@ pub(super) fn reported<T>(cell: &EngineCell, recover: impl FnOnce() -> T) -> Res
     recovered.map_err(|_| "recovery crashed")
 }
 
-/// Reports the progress once a second, if it has changed, until the sender of `ended` is dropped: as one changing line on a terminal, otherwise in the log.
+/// Reports the progress until the sender of `ended` is dropped, once a second if it has changed: as one changing line on a terminal, otherwise
+/// in the log.
 fn report(progress: &RecoveryProgress, ended: &Receiver<()>) {
     let line = terminal::changing_line();
     report_every(PERIOD, progress, ended, |message| {

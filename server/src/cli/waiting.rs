@@ -16,7 +16,8 @@ pub(super) struct Patience {
     pause: Duration,
 }
 
-/// The patience of a server that starts. The systemd unit gives up after three failed starts within ten minutes, so this is half of that time.
+/// The patience of a server that starts. The systemd unit gives up after three failed starts within ten minutes. Starts that take half of that
+/// time are never so many.
 pub(super) const AT_START: Patience = Patience { time: Duration::from_secs(5 * 60), pause: Duration::from_secs(5) };
 
 impl Patience {

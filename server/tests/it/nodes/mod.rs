@@ -288,21 +288,28 @@ fn no_two_tests_have_the_same_ports() {
 
 #[test]
 #[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn a_node_that_cannot_join_exits_and_reports_the_cause() {
+fn a_node_with_the_name_of_another_exits_and_reports_the_cause() {
     let cluster = Nodes::start(1);
-    let refused = |name: &str, brokers: &str| {
-        let mut command = tidewire();
-        command.args(["serve", "--listen", &free_address(), "--node", name, "--advertise", "http://127.0.0.1:1"]);
-        command.args(["--cluster", "feeds", "--kafka", brokers, "--member-timeout", "2s"]);
-        command.arg("--cluster-key-file").arg(cluster.directory.path().join("key"));
-        let ended = command.output().unwrap();
-        assert!(!ended.status.success());
-        String::from_utf8(ended.stderr).unwrap()
-    };
-    let nowhere = refused("d", "127.0.0.1:1");
-    assert!(nowhere.contains("127.0.0.1:1/"), "{nowhere}");
-    let namesake = refused(cluster.slots[0].name, &cluster.brokers.addresses);
-    assert!(namesake.contains("another process") && namesake.contains(cluster.slots[0].name), "{namesake}");
+    let name = cluster.slots[0].name;
+    let mut command = tidewire();
+    command.args(["serve", "--listen", &free_address(), "--node", name, "--advertise", "http://127.0.0.1:1"]);
+    command.args(["--cluster", "feeds", "--kafka", &cluster.brokers.addresses, "--member-timeout", "2s"]);
+    command.arg("--cluster-key-file").arg(cluster.directory.path().join("key"));
+    let ended = command.output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success() && said.contains("another process") && said.contains(name), "{said}");
+}
+
+#[test]
+#[ignore = "needs Kafka: scripts/kafka.sh install"]
+fn a_node_that_starts_waits_until_kafka_answers() {
+    let mut cluster = Nodes::start(1);
+    cluster.kill_node(1);
+    cluster.brokers.kill(1);
+    cluster.start_node(1);
+    eventually("the node waits", || cluster.logs().contains("waiting, for at most 300s: the log is unavailable"));
+    cluster.brokers.restore();
+    cluster.all_are_members();
 }
 
 #[test]
