@@ -4,14 +4,33 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::CassandraArchive;
 use super::layout::BucketLimits;
 use super::tests::{buckets, created, entries, removal, times};
 use super::write::REPLACED_FOR;
-use super::{CassandraArchive, SCAN_TIME_MAX};
 use testkit::cassandra::Nodes;
 use tidewire::feed::outbox::Part;
 use tidewire::storage::archive::samples::{all, next_batch, source};
 use tidewire::storage::archive::{Archive, Fate, RemoteArchive as _, Rewrite};
+
+#[test]
+#[ignore = "needs Cassandra: scripts/cassandra.sh install"]
+fn a_rewrite_fails_while_the_engine_stops_and_can_be_repeated() {
+    let nodes = Nodes::shared();
+    let options = created(nodes);
+    let archive = CassandraArchive::open(&options).unwrap();
+    archive.write(&entries(0..5)).unwrap();
+    let erasure = Rewrite { without: &[source("ann")], fate: &|_| Fate::Keep, as_of: next_batch().as_of };
+    archive.stop_waiting();
+    let ended = archive.rewrite(&erasure).unwrap_err();
+    assert!(ended.is_unavailable(), "{ended}");
+    drop(archive);
+    let archive = CassandraArchive::open(&options).unwrap();
+    assert_eq!(times(&all(&archive, "ann", Part::Whole)), (0..5).collect::<Vec<_>>());
+    archive.rewrite(&erasure).unwrap();
+    archive.invalidate_all();
+    assert!(all(&archive, "ann", Part::Whole).is_empty());
+}
 
 /// Deletes the replaced buckets, as if their delay had passed.
 fn delete_replaced(archive: &CassandraArchive) {
@@ -19,7 +38,7 @@ fn delete_replaced(archive: &CassandraArchive) {
     let later = Instant::now() + REPLACED_FOR;
     let deleted = archive
         .calls
-        .run("persist", SCAN_TIME_MAX, async move { writing.lock().await.writer.delete_replaced(&core, later).await });
+        .run_scan("persist", async move { writing.lock().await.writer.delete_replaced(&core, later).await });
     deleted.expect("the nodes run");
 }
 

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use scylla::response::PagingState;
 use tokio::sync::Mutex;
@@ -51,9 +51,6 @@ use tidewire::storage::archive::{
 use tidewire::storage::identity::Identity;
 use tidewire::storage::sequence::Sequence;
 use write::Writer;
-
-/// Maximum time for an operation on the whole archive.
-const SCAN_TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An archive in Cassandra.
 pub struct CassandraArchive {
@@ -139,7 +136,7 @@ impl CassandraArchive {
     pub fn create(options: &CassandraOptions, replication: &Replication) -> Result<(), ArchiveError> {
         let calls = Calls::new(&options.url)?;
         let (options, replication, counters) = (options.clone(), replication.clone(), Arc::clone(&calls.counters));
-        let created = calls.run("create", SCAN_TIME_MAX, async move {
+        let created = calls.run_scan("create", async move {
             let connection = connect(&options, Some(&replication)).await?;
             let coordinator = schema::coordinator(&connection);
             let (session, url) = (&connection.session, &options.url);
@@ -214,7 +211,7 @@ impl Archive for CassandraArchive {
     fn rewrite(&self, rewrite: &Rewrite<'_>) -> Result<(), ArchiveError> {
         let (core, writing, without) = (Arc::clone(&self.core), Arc::clone(&self.writing), rewrite.without.to_vec());
         let as_of = rewrite.as_of;
-        self.calls.run("rewrite", SCAN_TIME_MAX, async move {
+        self.calls.run_scan("rewrite", async move {
             // This takes long, and others write meanwhile, including the rest of a batch that this has read in part. So its writes count
             // as older than all incomplete batches. Nobody writes to the outboxes of the erased users.
             let buckets = scan::buckets_of(&core, &without).await?;
@@ -233,7 +230,7 @@ impl Archive for CassandraArchive {
             });
             let (core, fates) = (Arc::clone(&self.core), fates.collect());
             let write = async move { scan::rewrite_posts(&core, fates, as_of).await };
-            outcome = self.calls.run_batch("rewrite", write);
+            outcome = self.calls.check_open("rewrite").and_then(|()| self.calls.run_batch("rewrite", write));
             outcome.is_ok()
         })?;
         outcome
@@ -297,7 +294,7 @@ impl Archive for CassandraArchive {
 
     fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError> {
         let core = Arc::clone(&self.core);
-        let counts = self.calls.run("count", SCAN_TIME_MAX, async move { scan::archived_counts(&core).await })?;
+        let counts = self.calls.run_scan("count", async move { scan::archived_counts(&core).await })?;
         counts.into_iter().try_for_each(|(source, counts)| each(source, counts))
     }
 
@@ -400,7 +397,7 @@ impl RemoteArchive for CassandraArchive {
 
     fn list_sources(&self) -> Result<Vec<SourceId>, ArchiveError> {
         let core = Arc::clone(&self.core);
-        let sources = self.calls.run("list", SCAN_TIME_MAX, async move { scan::sources(&core).await })?;
+        let sources = self.calls.run_scan("list", async move { scan::sources(&core).await })?;
         Ok(sources.into_iter().collect())
     }
 

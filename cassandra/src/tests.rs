@@ -56,7 +56,7 @@ pub(crate) fn archive() -> CassandraArchive {
 /// Runs a statement that is not one of the archive's own.
 pub(super) fn run(archive: &CassandraArchive, cql: &str) {
     let (core, cql) = (Arc::clone(&archive.core), cql.replace("{ks}", keyspace(archive)));
-    let done = archive.calls.run("run a statement on", super::SCAN_TIME_MAX, async move {
+    let done = archive.calls.run_scan("run a statement on", async move {
         core.session.query_unpaged(cql, ()).await.map(drop).map_err(|cause| core.error("change", &cause))
     });
     done.expect("the statement is good");
@@ -134,7 +134,7 @@ pub(super) fn buckets(archive: &CassandraArchive) -> usize {
 fn buckets_of(archive: &CassandraArchive, sources: &[&str]) -> BTreeMap<SourceId, Vec<(Route, BucketId)>> {
     let (core, sources) = (Arc::clone(&archive.core), sources.iter().map(|id| source(id)).collect::<Vec<_>>());
     let search = async move { super::scan::buckets_of(&core, &sources).await };
-    archive.calls.run("read", super::SCAN_TIME_MAX, search).expect("the archive can be read")
+    archive.calls.run_scan("read", search).expect("the archive can be read")
 }
 
 #[test]

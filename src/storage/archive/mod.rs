@@ -216,7 +216,7 @@ pub trait Archive: Send + Sync + 'static {
     fn place(&self) -> String;
 
     /// Makes operations fail instead of waiting for space on a full disk, or for nodes that do not answer: the engine stops. Operations that
-    /// have to wait for neither succeed.
+    /// have to wait for neither succeed, except rewrites, which take long.
     fn stop_waiting(&self);
 
     /// Closes the file, so that it can be opened again. Later operations fail.
