@@ -9,15 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Subcommand;
-use tracing::warn;
 
 use crate::backup::BackupOptions;
 #[cfg(feature = "cassandra")]
 use crate::cli::archive::ClusterArchive;
 use crate::cli::calls::cluster_status::ClusterStatus;
 use crate::cli::node::{HttpPeers, NodeStart};
+use crate::cli::node_log::NodeLog;
 use crate::cli::settings::{DurationArg, OldPosts};
-use crate::cli::waiting::AT_START;
 use crate::cli::{Outcome, terminal};
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire::clock::{Clock as _, SystemClock};
@@ -44,9 +43,6 @@ const SESSION_MIN: Duration = Duration::from_millis(600);
 
 /// Minimum retention of the log. Nodes take snapshots more often than this.
 const RETENTION_MIN: Duration = Duration::from_secs(3600);
-
-/// Number of backup intervals for which the log should retain records, because some runs may fail.
-const BACKUPS_IN_RETENTION: u32 = 3;
 
 /// The entries that an empty directory may have.
 const OF_EMPTY: [&str; 2] = ["LOCK", "lost+found"];
@@ -160,7 +156,7 @@ impl Node {
         Ok((Some(options), left))
     }
 
-    /// Prepares to join the cluster: waits for the brokers, checks the log, and locks the data directory.
+    /// Prepares to join the cluster, and locks the data directory.
     pub(crate) fn start(
         &self,
         storage: Option<&StorageConfig>,
@@ -179,13 +175,12 @@ impl Node {
         if !(address.starts_with("http://") || address.starts_with("https://")) {
             return Err(format!("--advertise {address} must begin with http:// or https://").into());
         }
-        let brokers = self.kafka.options(cluster)?;
-        let is_away = |cause: &LogError| matches!(cause, LogError::Unavailable(_));
-        let log = Arc::new(AT_START.until_done(is_away, || KafkaLog::open(brokers.clone()))?);
-        check_retention(cluster, log.settings(), storage)?;
-        if let Some(warning) = backups.and_then(|backups| warning_of_gaps(cluster, log.settings(), backups.every)) {
-            warn!("{warning}");
-        }
+        let log = NodeLog {
+            cluster: cluster.to_owned(),
+            brokers: self.kafka.options(cluster)?,
+            snapshots_apart: storage.map(|storage| storage.snapshots.rarest()),
+            backups_apart: backups.map(|backups| backups.every),
+        };
         let claim = |storage: &StorageConfig| storage.claim().map(|claimed| claimed.for_node(storage.snapshots));
         let directory = storage.map(|storage| storage.directory.as_path());
         let storage = storage.map(claim).transpose()?;
@@ -199,33 +194,6 @@ impl Node {
         let options = NodeOptions { name, address, session };
         Ok((NodeStart { log, options, view, storage, peers, old_posts }, cluster))
     }
-}
-
-/// Refuses a topic that deletes old records, unless the node has snapshots to start from.
-fn check_retention(cluster: &str, topic: &TopicSettings, storage: Option<&StorageConfig>) -> Result<(), String> {
-    let Some(retention) = topic.retention() else { return Ok(()) };
-    let Some(storage) = storage else {
-        return Err(format!(
-            "the topic {cluster}.log deletes old records ({retention}): give this node a data directory (--data-dir), or set both to -1"
-        ));
-    };
-    let rarest = storage.snapshots.rarest();
-    if topic.retention_time().is_some_and(|kept| kept < rarest) {
-        warn!(
-            "the topic {cluster}.log deletes old records ({retention}), and snapshots may be {rarest:?} apart: a node may be unable to start from \
-             its own snapshot; keep records for longer, or lower --snapshot-interval"
-        );
-    }
-    Ok(())
-}
-
-/// Returns a warning if the log may delete records before a backup copies them. One failed run may take twice the interval.
-fn warning_of_gaps(cluster: &str, topic: &TopicSettings, every: Duration) -> Option<String> {
-    let kept = topic.retention_time().filter(|kept| *kept < every.saturating_mul(BACKUPS_IN_RETENTION))?;
-    Some(format!(
-        "the topic {cluster}.log keeps records for {kept:?}, and backups are {every:?} apart: records that are deleted before they are copied \
-         cannot be restored one by one; keep records for {BACKUPS_IN_RETENTION} times --backup-every, or lower --backup-every"
-    ))
 }
 
 /// Subcommands of `tidewire cluster`.
@@ -402,18 +370,6 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_may_delete_records_before_they_are_copied_causes_a_warning() {
-        let for_ever = TopicSettings::for_replicas(3);
-        let for_three_hours = TopicSettings::for_replicas(3).with_retention(Duration::from_secs(3 * 3600));
-        for (topic, every_seconds, is_warned_of) in
-            [(&for_ever, 1 << 40, false), (&for_three_hours, 3600, false), (&for_three_hours, 3601, true)]
-        {
-            let warning = warning_of_gaps("feeds", topic, Duration::from_secs(every_seconds));
-            assert_eq!(warning.is_some(), is_warned_of, "{warning:?}");
-        }
-    }
-
-    #[test]
     fn an_unconfirmed_first_record_advises_to_keep_the_data_directory() {
         let directory = Some(Path::new("/first"));
         let late = with_advice(LogError::Unavailable("no answer".to_owned()), directory).to_string();
@@ -421,22 +377,6 @@ mod tests {
         assert!(late.contains("keep the directory /first"), "{late}");
         let used = LogError::Setup("in use".to_owned());
         assert_eq!(with_advice(used.clone(), directory).to_string(), used.to_string());
-    }
-
-    #[test]
-    fn a_log_that_deletes_old_records_needs_a_data_directory() {
-        let for_ever = TopicSettings::for_replicas(3);
-        let for_a_week = TopicSettings::for_replicas(3).with_retention(Duration::from_secs(7 * 24 * 3600));
-        let storage = StorageConfig::default();
-        assert_eq!(check_retention("feeds", &for_ever, None), Ok(()));
-        assert_eq!(check_retention("feeds", &for_ever, Some(&storage)), Ok(()));
-        assert_eq!(check_retention("feeds", &for_a_week, Some(&storage)), Ok(()));
-        let refused = check_retention("feeds", &for_a_week, None).unwrap_err();
-        for part in ["feeds.log", "retention.ms=604800000", "--data-dir"] {
-            assert!(refused.contains(part), "{refused}");
-        }
-        assert_eq!(for_a_week.retention_time(), Some(Duration::from_secs(604_800)));
-        assert_eq!(for_ever.retention_time(), None);
     }
 
     #[test]

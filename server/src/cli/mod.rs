@@ -34,6 +34,8 @@ mod manual;
 mod memory;
 #[cfg(feature = "cluster")]
 mod node;
+#[cfg(feature = "cluster")]
+mod node_log;
 mod opening;
 pub(crate) mod post_line;
 pub(crate) mod read_only;

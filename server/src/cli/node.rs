@@ -19,6 +19,7 @@ use crate::backup::cluster::newest_snapshot;
 use crate::backup::store::Store;
 use crate::backup::url::BackupUrl;
 use crate::cli::client::Refused;
+use crate::cli::node_log::NodeLog;
 use crate::cli::opening;
 use crate::cli::recovering;
 use crate::cli::scheduled_backups::{Backups, start_backups};
@@ -37,7 +38,6 @@ use tidewire::engine::{Engine, Joining, NodeStorage};
 use tidewire::recovery::node::{NoSnapshot, SnapshotPeers};
 use tidewire::storage::log::SharedLog;
 use tidewire::storage::sequence::Sequence;
-use tidewire_kafka::KafkaLog;
 
 /// Maximum time between two searches for live connections of readers that this node does not own. Each change of ownership triggers
 /// another search.
@@ -109,7 +109,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingsError> {
 
 /// A node that is about to join its cluster.
 pub(crate) struct NodeStart {
-    pub(super) log: Arc<KafkaLog>,
+    pub(super) log: NodeLog,
     pub(super) options: NodeOptions,
     pub(super) view: Arc<ClusterState>,
     pub(super) storage: Option<NodeStorage>,
@@ -129,9 +129,10 @@ impl NodeStart {
         let Self { log, options, view, storage, peers, old_posts } = self;
         let (clock, joined) = (Arc::new(SystemClock), Arc::clone(&view));
         let join = || {
+            let log = Arc::new(log.open(cell.progress())?);
             // Without an archive, a node of a cluster keeps all posts in memory.
             let archive = opening::awaited_archive(&old_posts, cell.progress()).map_err(StorageError::from)?;
-            Joining {
+            let joining = Joining {
                 config,
                 log: &*log,
                 options,
@@ -141,10 +142,10 @@ impl NodeStart {
                 peers: &peers,
                 clock,
                 progress: cell.progress(),
-            }
-            .run()
+            };
+            Ok::<_, Box<dyn Error + Send + Sync>>((joining.run()?, log))
         };
-        let (engine, report) = recovering::reported(cell, join)??;
+        let ((engine, report), log) = recovering::reported(cell, join)??;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         // Fails only if the state is dropped.
         let _ = runtime.block_on(joined.role_changes().wait_for(|()| joined.is_ready() || joined.has_failed()));

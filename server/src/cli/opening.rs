@@ -36,7 +36,9 @@ pub(super) fn awaited_archive(
     old_posts: &OldPosts,
     progress: &RecoveryProgress,
 ) -> Result<Option<Arc<dyn RemoteArchive>>, ArchiveError> {
-    progress.enter(CONNECTING);
+    if !matches!(old_posts, OldPosts::Directory) {
+        progress.enter(CONNECTING);
+    }
     AT_START.until_done(ArchiveError::is_unavailable, || remote_archive(old_posts))
 }
 

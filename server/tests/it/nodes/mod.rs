@@ -53,6 +53,8 @@ struct Slot {
     door: Door,
     /// None if no process should run.
     process: Option<Child>,
+    /// True if the process was started with the earlier version.
+    is_before: bool,
 }
 
 struct Nodes {
@@ -132,8 +134,12 @@ impl Nodes {
         let init = ["cluster", "init", "--cluster", "feeds", "--replicas", &replicas, "--kafka", &brokers.addresses];
         let program_before = std::env::var("TIDEWIRE_CLUSTER_PROGRAM_BEFORE").ok();
         assert!(version(&program_before).args(init).args(of_cluster).status().unwrap().success());
-        let slot =
-            |(nth, name): (usize, &&'static str)| Slot { name, door: Door::new(&brokers.door(nth + 1)), process: None };
+        let slot = |(nth, name): (usize, &&'static str)| Slot {
+            name,
+            door: Door::new(&brokers.door(nth + 1)),
+            process: None,
+            is_before: false,
+        };
         let slots: Vec<Slot> = NAMES.iter().enumerate().map(slot).collect();
         let balancer = Balancer::start(slots.iter().map(|_| format!("http://{}", free_address())).collect());
         let options = of_node.iter().map(|option| (*option).to_owned()).collect();
@@ -162,6 +168,7 @@ impl Nodes {
             command.arg("--data-dir").arg(self.directory.path().join(slot.name));
             command.args(["--snapshot-interval", "2s", "--snapshot-journal-bytes", "65536"]);
         }
+        slot.is_before = self.program_before.is_some();
         slot.process = Some(command.stderr(log(self.directory.path())).spawn().unwrap());
         self.balancer.set_url(node, url);
     }
@@ -308,6 +315,10 @@ fn a_node_that_starts_waits_until_kafka_answers() {
     cluster.brokers.kill(1);
     cluster.start_node(1);
     eventually("the node waits", || cluster.logs().contains("waiting, for at most 300s: the log is unavailable"));
+    let ready = cluster.client.get(&cluster.url(1, "/readyz"));
+    assert!(matches!(&ready, Outcome::Refused(progress) if progress.contains("connecting to the log")), "{ready:?}");
+    let alive = cluster.client.get(&cluster.url(1, "/healthz"));
+    assert!(matches!(alive, Outcome::Done(Done { status: 200, .. })), "{alive:?}");
     cluster.brokers.restore();
     cluster.all_are_members();
 }
