@@ -176,7 +176,7 @@ impl Nodes {
         }
     }
 
-    fn leave(&mut self, node: usize) {
+    pub fn leave(&mut self, node: usize) {
         if let Some(mut process) = self.slots[node].process.take() {
             signal(&process, "TERM");
             let began = Instant::now();

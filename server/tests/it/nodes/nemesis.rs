@@ -111,6 +111,20 @@ impl Clients {
     }
 }
 
+impl Nodes {
+    /// Restarts at most this many nodes that run the earlier version, one after the other. From now on nodes start with the new one.
+    fn upgrade(&mut self, nodes_max: usize) {
+        self.program_before = None;
+        let before: Vec<usize> = self.running().filter(|node| self.slots[*node].is_before).take(nodes_max).collect();
+        for node in before {
+            println!("upgrade of {}", self.slots[node].name);
+            self.leave(node);
+            self.start_node(node);
+            self.all_are_members();
+        }
+    }
+}
+
 /// Starts three nodes and three brokers; with `TIDEWIRE_CLUSTER_ARCHIVE=cassandra` old posts are in a Cassandra that all nodes share.
 fn started() -> Nodes {
     match std::env::var("TIDEWIRE_CLUSTER_ARCHIVE").as_deref() {
@@ -140,8 +154,10 @@ fn faults_neither_lose_nor_repeat_acknowledged_writes_and_clients_miss_nothing()
     let mut clients = Clients::start(&cluster, seed);
     let (began, mut inflicted) = (Instant::now(), 0);
     for round in rounds(&mut random, faults as usize) {
-        if inflicted >= faults as usize / 2 && cluster.program_before.take().is_some() {
-            println!("upgrade: from now on nodes start with the new version");
+        match inflicted {
+            inflicted if inflicted >= faults as usize * 3 / 4 => cluster.upgrade(usize::MAX),
+            inflicted if inflicted >= faults as usize / 2 && cluster.program_before.is_some() => cluster.upgrade(1),
+            _ => {}
         }
         let before = clients.counts();
         let past = clients.go_through(&mut cluster, &round);
@@ -183,5 +199,6 @@ fn faults_neither_lose_nor_repeat_acknowledged_writes_and_clients_miss_nothing()
     cluster.check_feeds(&clients.writers, 0..READERS, end);
     let (counts, watched) = (clients.counts(), clients.watchers.counts());
     println!("{inflicted} faults: {counts:?}, {watched:?}");
+    assert!(cluster.running().all(|node| !cluster.slots[node].is_before), "all nodes were upgraded");
     assert!(counts.pages > 0 && watched.recovered > 0, "pages were read, and live clients went on where they were");
 }
