@@ -101,9 +101,10 @@ def change(port, numbers):
     api = archive_faults.Api(port)
     for nth in numbers:
         path = f"/v1/posts/{nth + 1}"
+        began = time.monotonic()
         while True:
             status, answer = api.call("DELETE", path) if is_deleted(nth) else api.call("PATCH", path, {"body": body(nth, True)})
-            if status != 503:
+            if status != 503 or time.monotonic() - began > PATIENCE:
                 break
             time.sleep(0.1)
         if status not in (200, 204):

@@ -55,15 +55,19 @@ class Servers:
             file.write("".join(f"{line}\n" for line in ["outbox-posts = 1", *settings]))
         self.starts, self.memory = [], []
 
-    def run(self, takes_snapshot=False):
-        """Starts a server, and stops it when it is ready. Returns the seconds until then, and the maximum resident bytes."""
+    def run(self, kept_max=None):
+        """Starts a server, and stops it when it is ready. Returns the seconds until then, and the maximum resident bytes.
+
+        With `kept_max`, it stops when memory has no more than this number of posts, and takes a snapshot first.
+        """
         began = time.monotonic()
         process, connection = deep_scroll.serve(self.binary, self.directory, self.config, PATIENCE)
         seconds = time.monotonic() - began
         with open(f"/proc/{process.pid}/status") as status:
             resident = [int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM")]
         try:
-            if takes_snapshot:
+            if kept_max:
+                deep_scroll.await_archived(connection, kept_max)
                 connection.request("POST", "/v1/snapshots")
                 if (status := connection.getresponse().status) != 201:
                     sys.exit(f"the snapshot failed with status {status}")
@@ -100,7 +104,7 @@ def copied_to_cassandra(servers, options, ends):
     for file in ["archive.redb", "archive.sums"]:
         os.remove(os.path.join(data, file))
     on_cassandra = Servers("Cassandra", directory, options.binary, [f'archive = "{url}"'])
-    seconds, _ = on_cassandra.run(takes_snapshot=True)
+    seconds, _ = on_cassandra.run(kept_max=options.authors)
     print(f"the first start, which lists all outboxes: {seconds:.0f} s", flush=True)
     return on_cassandra
 
@@ -112,6 +116,7 @@ def main():
         measured = [Servers("archive.redb", directory, options.binary, [])]
         write_input(directory, options.authors)
         deep_scroll.import_all(options.binary, directory, measured[0].config)
+        measured[0].run(kept_max=options.authors)
         if options.cassandra:
             measured.append(copied_to_cassandra(measured[0], options, ends))
         for _ in range(options.times):
