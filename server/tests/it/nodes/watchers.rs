@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -21,6 +21,9 @@ use crate::live::client::open;
 
 /// Time without a message after which a client takes its connection for lost: longer than between two beats.
 const SILENCE_MAX: Duration = Duration::from_secs(40);
+
+/// Time after a page that a client cannot use.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Time within which a connection is made.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -69,6 +72,7 @@ impl Watchers {
                 held,
                 session: None,
                 is_complete: false,
+                meanwhile: Vec::new(),
                 after_sequence: 0,
             };
             tasks.push(runtime.spawn(watcher.run()));
@@ -107,6 +111,8 @@ struct Watcher {
     session: Option<(String, u64)>,
     /// False until the feed was read in this session.
     is_complete: bool,
+    /// The messages since the first attempt to read it.
+    meanwhile: Vec<Value>,
     /// The sequence that pages must have at least.
     after_sequence: u64,
 }
@@ -152,6 +158,7 @@ impl Watcher {
             held.counts.recovered += 1;
         } else {
             (self.session, self.is_complete) = (session, false);
+            self.meanwhile.clear();
             held.counts.anew += 1;
         }
         Some(socket)
@@ -162,16 +169,22 @@ impl Watcher {
         let url = format!("{}/v1/users/reader-{}/feed?limit=100", self.balancer.any_url(&mut self.random), self.reader);
         let after = self.after_sequence;
         let mut page = tokio::task::spawn_blocking(move || Client::new().get_after(after, &url));
-        let mut meanwhile = Vec::new();
         let page = loop {
             tokio::select! {
                 page = &mut page => break page.unwrap(),
-                message = next(socket) => meanwhile.push(self.take(&message?)),
+                message = next(socket) => {
+                    let message = self.take(&message?);
+                    self.meanwhile.push(message);
+                }
             }
         };
-        let Outcome::Done(Done { status: 200, body: page, .. }) = page else {
-            sleep(Duration::from_millis(50)).await;
-            return Some(());
+        let page = match page {
+            Outcome::Done(Done { status: 200, body, .. }) if body["partial"] == json!([]) => body,
+            // A page without the old posts of a slow archive is short: they are on later pages.
+            _ => {
+                sleep(READ_AGAIN_AFTER).await;
+                return Some(());
+            }
         };
         let mut held = self.held.lock().unwrap();
         held.entries.clear();
@@ -179,7 +192,7 @@ impl Watcher {
         page["items"].as_array().unwrap().iter().for_each(|item| held.put(item));
         // One of them may ask to read again.
         self.is_complete = true;
-        for message in meanwhile {
+        for message in self.meanwhile.drain(..) {
             self.is_complete &= held.apply(&message);
         }
         Some(())
