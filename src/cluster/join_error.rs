@@ -1,7 +1,7 @@
 //! The reasons why a node cannot join its cluster.
 
 use crate::cluster::membership::ReadError;
-use crate::cluster::record::ClusterId;
+use crate::cluster::record::{ClusterId, FirstState};
 use crate::storage::error::StorageError;
 use crate::storage::log::LogError;
 use crate::storage::sequence::Sequence;
@@ -92,16 +92,14 @@ pub enum JoinError {
     },
     /// The log begins with a state that this node does not have and could not fetch.
     #[error(
-        "{log} begins with the state of cluster {cluster} after record {sequence}, and {has}; start the node with the data directory that \
-         `tidewire cluster init --from-snapshot` created; {no_newer}"
+        "{log} begins with {state}, and {has}; start the node with the data directory that `tidewire cluster init --from-snapshot` \
+         created; {no_newer}"
     )]
     NoFirstState {
         /// The address of the log.
         log: String,
-        /// The cluster that the state is from.
-        cluster: ClusterId,
-        /// The last record of that cluster's log that is in the state.
-        sequence: Sequence,
+        /// The state with which it begins.
+        state: FirstState,
         /// The snapshots of this node, as text.
         has: String,
         /// The reason why there is no other snapshot, as text.

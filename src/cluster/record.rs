@@ -138,8 +138,8 @@ pub enum Content {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         archive: bool,
     },
-    /// The first record of a log that begins with a snapshot of an earlier cluster whose log is gone. A program that
-    /// does not know this record refuses it, so it does not begin with an empty state.
+    /// The first record of a log that begins with a state, of a server on one machine or of a cluster whose log is gone.
+    /// A program that does not know this record refuses it, so it does not begin with an empty state.
     FoundedFrom {
         /// The number of partitions of the readers.
         partitions: u32,
@@ -172,12 +172,22 @@ pub enum Content {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirstState {
-    /// The cluster that the state is from.
-    pub cluster: ClusterId,
-    /// The last record of that cluster's log that is in the state.
+    /// The cluster that the state is from, or none if it is from a server on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterId>,
+    /// The last record of that cluster's log, or the last event of that server, that is in the state.
     pub sequence: Sequence,
     /// The digest of the state, as text.
     pub digest: String,
+}
+
+impl fmt::Display for FirstState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cluster {
+            Some(cluster) => write!(f, "the state of cluster {cluster} after record {}", self.sequence),
+            None => write!(f, "the state of a server after event {}", self.sequence),
+        }
+    }
 }
 
 /// A node's report of its own state.
@@ -300,7 +310,7 @@ mod tests {
             Content::Founded { partitions: 256, archive: true },
             Content::FoundedFrom {
                 partitions: 3,
-                state: FirstState { cluster: ClusterId(2), sequence: Sequence(9), digest: "0f".repeat(16) },
+                state: FirstState { cluster: Some(ClusterId(2)), sequence: Sequence(9), digest: "0f".repeat(16) },
                 archive: true,
             },
             Content::Claim,
@@ -378,12 +388,17 @@ mod tests {
     #[test]
     fn the_first_record_of_a_log_with_initial_state_has_its_own_kind() {
         // So a program that does not know the record reports its kind, and does not begin with an empty state.
-        let state = FirstState { cluster: ClusterId(2), sequence: Sequence(9), digest: "0f".to_owned() };
-        let mut encoded = Vec::new();
-        pack(&Content::FoundedFrom { partitions: 3, state, archive: false }, &mut encoded);
-        let stored =
-            b"\x81\xacfounded_from\x82\xaapartitions\x03\xa5state\x83\xa7cluster\x02\xa8sequence\x09\xa6digest\xa20f";
-        assert_eq!(encoded, stored, "the stored form never changes");
+        let of_cluster = b"\x83\xa7cluster\x02\xa8sequence\x09\xa6digest\xa20f";
+        let of_server = b"\x82\xa8sequence\x09\xa6digest\xa20f";
+        for (cluster, stored) in [(Some(ClusterId(2)), &of_cluster[..]), (None, of_server)] {
+            let state = FirstState { cluster, sequence: Sequence(9), digest: "0f".to_owned() };
+            let content = Content::FoundedFrom { partitions: 3, state, archive: false };
+            let mut encoded = Vec::new();
+            pack(&content, &mut encoded);
+            let stored = [b"\x81\xacfounded_from\x82\xaapartitions\x03\xa5state", stored].concat();
+            assert_eq!(encoded, stored, "the stored form never changes");
+            assert_eq!(decode_content(&stored), Ok(content));
+        }
     }
 
     #[test]

@@ -300,9 +300,7 @@ impl NodeRecovery<'_> {
         };
         let log = self.log.place();
         match founding.and_then(|founding| founding.state.as_ref()) {
-            Some(FirstState { cluster, sequence, .. }) => {
-                JoinError::NoFirstState { log, cluster: *cluster, sequence: *sequence, has, no_newer }
-            }
+            Some(state) => JoinError::NoFirstState { log, state: state.clone(), has, no_newer },
             None => JoinError::Deleted { log, first, has, no_newer },
         }
     }

@@ -1,9 +1,10 @@
-//! The state of a cluster at one record, without its log: from a backup, or from the snapshot of a node.
+//! States without their logs: of a cluster at one record, from a backup or from the snapshot of a node; and those with which the log of a
+//! new cluster begins.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::UnixMicros;
+use crate::clock::{Timestamp, UnixMicros};
 use crate::cluster::journal::{JoinError, NodeOptions, first_record};
 use crate::cluster::log_checkpoint::LogCheckpoint;
 use crate::cluster::record::{ClusterId, Content, FirstState};
@@ -105,6 +106,36 @@ impl Rebuilt {
         Ok(Self { state, followed })
     }
 
+    /// Writes the state as a snapshot of a node that has followed the log up to its last record. Returns the size in
+    /// bytes.
+    ///
+    /// # Errors
+    /// Fails if the snapshot cannot be written.
+    pub fn write(&self, files: Arc<dyn Files>, taken_at: UnixMicros) -> Result<u64, StorageError> {
+        write_snapshot(&self.state.world, self.state.last_instant, files, &self.followed, taken_at)
+    }
+}
+
+/// A state with which the log of a new cluster can begin. All of its posts are in memory.
+pub struct InitialState {
+    /// The state.
+    pub world: Arc<World>,
+    /// The last logical instant that was issued.
+    pub last_instant: Timestamp,
+    /// The cluster that the state is from, or none if it is from a server on one machine.
+    pub cluster: Option<ClusterId>,
+    /// The last record of that cluster's log, or the last event of that server, that is in the state.
+    pub sequence: Sequence,
+}
+
+impl From<Rebuilt> for InitialState {
+    fn from(Rebuilt { state, followed }: Rebuilt) -> Self {
+        let Recovered { world, last_instant, .. } = state;
+        Self { world, last_instant, cluster: Some(followed.membership.cluster()), sequence: followed.sequence }
+    }
+}
+
+impl InitialState {
     /// Makes an empty directory the directory of a node of a new cluster whose log begins with this state. With
     /// `archive`, the nodes share an archive. Returns the first record of that log, which is not written yet.
     ///
@@ -118,33 +149,34 @@ impl Rebuilt {
         archive: bool,
         now: UnixMicros,
     ) -> Result<LogRecord, StorageError> {
-        let before = &self.followed;
-        let digest = self.state.world.digest().to_string();
-        let state = FirstState { cluster: before.membership.cluster(), sequence: before.sequence, digest };
+        let state = self.first_state();
         let record = first_record(cluster, &Content::FoundedFrom { partitions, state, archive });
         let followed = LogCheckpoint::founded(&record).expect("it is a first record");
         directory_identity::establish_of_cluster(&*files, cluster.0)?;
-        self.write(files, &followed, now)?;
+        write_snapshot(&self.world, self.last_instant, files, &followed, now)?;
         Ok(record)
     }
 
-    /// Writes the state as a snapshot of a node that has followed a log up to the record that `followed` names. This
-    /// may be the log of another cluster. Returns the size in bytes.
-    ///
-    /// # Errors
-    /// Fails if the snapshot cannot be written.
-    pub fn write(
-        &self,
-        files: Arc<dyn Files>,
-        followed: &LogCheckpoint,
-        taken_at: UnixMicros,
-    ) -> Result<u64, StorageError> {
-        let (world, sequence) = (&*self.state.world, followed.sequence);
-        let files = Identified::new(files, Identity::of_cluster(followed.membership.cluster().0));
-        let mut writer = SnapshotWriter::begin(&files, SnapshotHeader { sequence, taken_at }, true)?;
-        writer.record(Section::Cluster, followed)?;
-        write_world(RecordTraversal { world, sources: world.sources.len() }, &mut writer)?;
-        writer.set_delivery(world.delivery.tokens_from(), world.delivery.revealed.all());
-        writer.finish(sequence, self.state.last_instant, false)
+    /// Returns the description of the state in the first record of the log.
+    pub fn first_state(&self) -> FirstState {
+        FirstState { cluster: self.cluster, sequence: self.sequence, digest: self.world.digest().to_string() }
     }
+}
+
+/// Writes a state as a snapshot of a node that has followed a log up to the record that `followed` names. Returns the
+/// size in bytes.
+fn write_snapshot(
+    world: &World,
+    last_instant: Timestamp,
+    files: Arc<dyn Files>,
+    followed: &LogCheckpoint,
+    taken_at: UnixMicros,
+) -> Result<u64, StorageError> {
+    let files = Identified::new(files, Identity::of_cluster(followed.membership.cluster().0));
+    let header = SnapshotHeader { sequence: followed.sequence, taken_at };
+    let mut writer = SnapshotWriter::begin(&files, header, true)?;
+    writer.record(Section::Cluster, followed)?;
+    write_world(RecordTraversal { world, sources: world.sources.len() }, &mut writer)?;
+    writer.set_delivery(world.delivery.tokens_from(), world.delivery.revealed.all());
+    writer.finish(followed.sequence, last_instant, false)
 }

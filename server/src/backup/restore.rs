@@ -311,7 +311,7 @@ fn rebuild(directory: &Path, event: u64, taken_at: UnixMicros) -> Result<Restore
     if rebuilt.followed.sequence.0 != event {
         return Err(BackupError::Incomplete { found: rebuilt.followed.sequence.0, expected: event });
     }
-    rebuilt.write(Arc::clone(&files), &rebuilt.followed, taken_at)?;
+    rebuilt.write(Arc::clone(&files), taken_at)?;
     let whole = snapshot::name(Sequence(event));
     let superfluous = files.list().map_err(BackupError::file("read", &*place))?.into_iter().filter(|name| {
         let is_copied = segment::parse_name(name).is_some() || snapshot::parse_name(name).is_some();

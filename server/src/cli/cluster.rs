@@ -18,6 +18,7 @@ use crate::cli::node::{HttpPeers, NodeStart};
 use crate::cli::node_log::NodeLog;
 use crate::cli::settings::{DurationArg, OldPosts};
 use crate::cli::{Outcome, terminal};
+use crate::export::directory::load_into_memory;
 use crate::http::cluster::{Cluster, ClusterKey, ClusterOptions};
 use tidewire::clock::{Clock as _, SystemClock};
 use tidewire::cluster::journal::{
@@ -29,8 +30,9 @@ use tidewire::cluster::state::ClusterState;
 use tidewire::config::EngineConfig;
 use tidewire::engine::StorageConfig;
 use tidewire::feed::followers::Sharding;
-use tidewire::recovery::rebuilt::Rebuilt;
+use tidewire::recovery::rebuilt::{InitialState, Rebuilt};
 use tidewire::state::world::World;
+use tidewire::storage::directory_identity;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
@@ -185,7 +187,6 @@ impl Node {
         let directory = storage.map(|storage| storage.directory.as_path());
         let storage = storage.map(claim).transpose()?;
         // The directory is locked now.
-        #[cfg(feature = "backup")]
         directory.map_or(Ok(()), crate::backup::new_directory::remove_unfinished)?;
         let store = backups.map(|backups| &backups.to).zip(directory);
         let view = Arc::new(ClusterState::new(name.clone(), Arc::new(SystemClock), session));
@@ -231,7 +232,7 @@ pub(crate) struct Init {
     #[command(flatten)]
     archive: ClusterArchive,
 
-    /// Directory with the initial state, from `tidewire restore` or a node; for a cluster whose log is lost
+    /// Data directory with the initial state: of a server on one machine, of a node if the log is lost, or from `tidewire restore`
     #[arg(long, value_name = "DIR", requires = "data_dir")]
     from_snapshot: Option<PathBuf>,
 
@@ -286,7 +287,7 @@ impl Init {
 
 /// The initial state of a new cluster: a loaded state, and the directory for the first node of the new cluster. Both directories stay locked.
 struct FoundedState {
-    state: Rebuilt,
+    state: InitialState,
     directory: PathBuf,
     files: Arc<dyn Files>,
     _locks: [DirectoryLock; 2],
@@ -300,18 +301,24 @@ impl FoundedState {
             return Err(format!("{} is not a directory", from.display()).into());
         }
         let open = |path: &Path| {
-            let files =
-                DiskFiles::open(path).map_err(StorageError::io("use the directory", path.display().to_string()))?;
-            Ok::<_, StorageError>((files, DirectoryLock::take(path)?))
+            DiskFiles::open(path).map_err(StorageError::io("use the directory", path.display().to_string()))
         };
-        let (source, lock) = open(from)?;
-        let make_world = || World::create(EngineConfig::default().celebrity, Sharding::new(1));
-        let state = Rebuilt::from_snapshot(&source, &make_world)?;
-        let (files, lock_of_new) = open(directory)?;
+        let files = open(directory)?;
+        let lock_of_new = DirectoryLock::take(directory)?;
         let there = files.list().map_err(StorageError::io("read the directory", directory.display().to_string()))?;
         if let Some(file) = there.into_iter().find(|name| !OF_EMPTY.contains(&&**name)) {
             return Err(format!("the directory {} is not empty: it has {file}", directory.display()).into());
         }
+        let source = open(from)?;
+        let is_of_node = directory_identity::find(&source)?.is_some_and(|identity| identity.cluster().is_some());
+        let (state, lock) = if is_of_node {
+            let lock = DirectoryLock::take(from)?;
+            let make_world = || World::create(EngineConfig::default().celebrity, Sharding::new(1));
+            (InitialState::from(Rebuilt::from_snapshot(&source, &make_world)?), lock)
+        } else {
+            // It needs the new directory, on whose disk the state will be.
+            load_into_memory(from, directory)?
+        };
         Ok(Self { state, directory: directory.to_owned(), files: Arc::new(files), _locks: [lock, lock_of_new] })
     }
 
@@ -323,10 +330,9 @@ impl FoundedState {
 
 impl fmt::Display for FoundedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (before, directory) = (&self.state.followed, self.directory.display());
-        let (cluster, world) = (before.membership.cluster(), &self.state.state.world);
-        writeln!(f, "it begins with the state of cluster {cluster} after record {}", before.sequence)?;
-        writeln!(f, "digest:   {}", world.digest())?;
+        let (first, world, directory) = (self.state.first_state(), &self.state.world, self.directory.display());
+        writeln!(f, "it begins with {first}")?;
+        writeln!(f, "digest:   {}", first.digest)?;
         writeln!(f, "posts:    {}, edges: {}", world.posts.len(), world.edges())?;
         write!(f, "start the first node with --data-dir {directory}, then the others with empty directories")
     }

@@ -13,9 +13,7 @@ use ureq::http::StatusCode;
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-#[cfg(feature = "backup")]
 use crate::backup::cluster::newest_snapshot;
-#[cfg(feature = "backup")]
 use crate::backup::store::Store;
 use crate::backup::url::BackupUrl;
 use crate::cli::client::Refused;
@@ -247,16 +245,9 @@ impl SnapshotPeers for HttpPeers {
     }
 }
 
-#[cfg(feature = "backup")]
 fn open_stored(store: &BackupUrl, from: Sequence, directory: &Path) -> Result<Box<dyn Read + Send>, String> {
     let opened = Store::open(store, false).and_then(|store| newest_snapshot(store, from, directory));
     opened.map_err(|cause| cause.to_string())
-}
-
-/// Never called, because the settings of backups are refused without the feature.
-#[cfg(not(feature = "backup"))]
-fn open_stored(_: &BackupUrl, _: Sequence, _: &Path) -> Result<Box<dyn Read + Send>, String> {
-    Err("this program was built without the feature backup".to_owned())
 }
 
 /// Reads an answer on its own thread, because a silent node may block it. The thread ends with the connection.

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};
+#[cfg(any(feature = "cluster", test))]
+use std::io::{BufReader, BufWriter, Seek as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,10 +14,14 @@ use crate::backup::store::Store;
 use crate::backup::url::BackupUrl;
 use crate::export::line::Counts;
 use crate::export::read::{Reading, hash_of};
+#[cfg(any(feature = "cluster", test))]
+use crate::export::write::WriteError;
 use crate::export::write::{AtRest, write};
 use tidewire::config::EngineConfig;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::recovery::RecoveryProgress;
+#[cfg(any(feature = "cluster", test))]
+use tidewire::recovery::rebuilt::InitialState;
 use tidewire::recovery::rebuilt::Rebuilt;
 use tidewire::storage::archive::{self, Archive, ArchiveError, LocalArchive, RedbArchive};
 use tidewire::storage::directory_identity;
@@ -60,6 +66,39 @@ pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     archive.as_ref().map_or(Ok(()), |archive| LocalArchive::check(&**archive))?;
     let state = AtRest::of(new_directory::load(directory, archive, &RecoveryProgress::default())?)?;
     Ok((state, lock))
+}
+
+/// Loads the state of a data directory of a server on one machine into memory, archived posts included. It goes through a temporary file in
+/// `beside`, which has the size of an export.
+///
+/// # Errors
+/// As [`load`]. Fails also if old posts are in an archive elsewhere, if a user is being erased, or if the file cannot be written.
+#[cfg(any(feature = "cluster", test))]
+pub(crate) fn load_into_memory(
+    directory: &Path,
+    beside: &Path,
+) -> Result<(InitialState, DirectoryLock), Box<dyn Error>> {
+    let failed = |cause| StorageError::io("write a temporary file in", beside.display().to_string())(cause);
+    let mut lines = tempfile::tempfile_in(beside).map_err(failed)?;
+    let (state, lock) = load(directory).map_err(|cause| match cause.downcast_ref() {
+        Some(StorageError::NoArchive { place }) => {
+            format!("{place} relies on an archive that is not archive.redb beside it: copy that one there first (tidewire archive copy)")
+                .into()
+        }
+        _ => cause,
+    })?;
+    write(&state, BufWriter::new(&lines), &mut |_| {}).map_err(|cause| match cause {
+        WriteError::Out(cause) => failed(cause).into(),
+        WriteError::Erasing => {
+            format!("{}: a user is being erased: let the server run until that has ended", directory.display()).into()
+        }
+        cause => Box::<dyn Error>::from(cause),
+    })?;
+    drop(state);
+    lines.rewind().map_err(failed)?;
+    let mut reading = Reading::new(world_beside(None, usize::MAX), None);
+    reading.read(BufReader::new(lines), &mut |_| {})?;
+    Ok((reading.built()?, lock))
 }
 
 /// Restores the newest backup of a store into an empty directory, and loads its state.
@@ -134,7 +173,7 @@ fn build(
     redb.stop_waiting();
     let archive = Arc::clone(&redb) as Arc<dyn Archive>;
     let outbox_posts = EngineConfig::default().outbox_posts.get();
-    let mut reading = Reading::new(world_beside(Some(Arc::clone(&archive)), outbox_posts), archive);
+    let mut reading = Reading::new(world_beside(Some(Arc::clone(&archive)), outbox_posts), Some(archive));
     let read = reading.read(from, note)?;
     let last = reading.finish(&Identified::new(Arc::clone(&disk) as Arc<dyn Files>, identity))?;
     redb.close();

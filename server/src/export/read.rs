@@ -21,6 +21,7 @@ use tidewire::feed::record::PostRecord;
 use tidewire::feed::resume::DeliveryWatermark;
 use tidewire::id::{SourceId, SourceSlot};
 use tidewire::limits::POST_TAGS_MAX;
+use tidewire::recovery::rebuilt::InitialState;
 use tidewire::recovery::write_world;
 use tidewire::state::records::{
     EdgesRecord, ErasedRecord, InvalidRecordError, PreferencesRecord, RecordTraversal, RepostsRecord,
@@ -61,7 +62,8 @@ pub(crate) enum ReadError {
 pub(crate) struct Reading {
     world: Arc<World>,
     machine: StateMachine,
-    archive: Arc<dyn Archive>,
+    /// Posts that are too old for memory go there. None if all stay in memory.
+    archive: Option<Arc<dyn Archive>>,
     head: Option<Head>,
     numbers: FxHashMap<SourceId, u32>,
     /// The kind of the last line. Kinds have an order.
@@ -70,8 +72,8 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Begins with an empty world and its archive.
-    pub(crate) fn new((world, machine): (Arc<World>, StateMachine), archive: Arc<dyn Archive>) -> Self {
+    /// Begins with an empty world and its archive, if it has one.
+    pub(crate) fn new((world, machine): (Arc<World>, StateMachine), archive: Option<Arc<dyn Archive>>) -> Self {
         let (head, numbers) = (None, FxHashMap::default());
         Self { world, machine, archive, head, numbers, stage: 0, read: Counts::default() }
     }
@@ -306,11 +308,12 @@ impl Reading {
 
     /// Archives some posts that should not stay in memory. Returns false if there were none.
     fn archive_round(&mut self) -> Result<bool, ArchiveError> {
+        let Some(archive) = &self.archive else { return Ok(false) };
         let tiering = self.machine.collect_tiering(self.sequence());
         if tiering.is_empty() {
             return Ok(false);
         }
-        self.archive.write(&tiering.batch(&self.world))?;
+        archive.write(&tiering.batch(&self.world))?;
         self.machine.finish_tiering(tiering);
         Ok(true)
     }
@@ -326,6 +329,23 @@ impl Reading {
     pub(crate) fn finish(mut self, files: &dyn Files) -> Result<Sequence, ReadError> {
         // The archive must have all tombstones before the snapshot is written, as on a server.
         while self.archive_round()? {}
+        let archive = self.archive.clone();
+        let InitialState { world, last_instant, sequence, .. } = self.built()?;
+        archive.as_ref().map_or(Ok(()), |archive| archive.persist(sequence))?;
+        let has_archived = archive.as_ref().is_some_and(|archive| !archive.is_empty());
+        let header = SnapshotHeader { sequence, taken_at: last_instant.instant };
+        let mut writer = SnapshotWriter::begin_beside(files, header, true, archive.as_deref())?;
+        write_world(RecordTraversal { world: &world, sources: world.sources.len() }, &mut writer)?;
+        writer.set_delivery(world.delivery.tokens_from(), world.delivery.revealed.all());
+        writer.finish(sequence, last_instant, has_archived)?;
+        Ok(sequence)
+    }
+
+    /// Returns the state, after all lines were read.
+    ///
+    /// # Errors
+    /// Fails if there was no line, or the lines contradict each other.
+    pub(crate) fn built(self) -> Result<InitialState, ReadError> {
         let sequence = self.sequence();
         if sequence == Sequence(0) && self.read.sources > 0 {
             return Err(ReadError::Line { line: 1, why: "a state after no event has no sources".to_owned() });
@@ -333,16 +353,10 @@ impl Reading {
         let Some(Head { last_instant, drift_us, tokens_from, revealed, .. }) = self.head else {
             return Err(ReadError::NoEnd { lines: 0 });
         };
-        self.archive.persist(sequence)?;
-        let has_archived = !self.archive.is_empty();
-        let taken_at = last_instant.0;
-        let mut writer =
-            SnapshotWriter::begin_beside(files, SnapshotHeader { sequence, taken_at }, true, Some(&*self.archive))?;
-        write_world(RecordTraversal { world: &self.world, sources: self.world.sources.len() }, &mut writer)?;
-        let revealed = revealed.iter().map(|revealed| (revealed.at.0, revealed.id.0)).collect();
-        writer.set_delivery(tokens_from.map(|from| from.0), revealed);
-        writer.finish(sequence, Timestamp { instant: last_instant.0, drift_us }, has_archived)?;
-        Ok(sequence)
+        let revealed: Vec<_> = revealed.iter().map(|revealed| (revealed.at.0, revealed.id.0)).collect();
+        self.world.delivery.restore(drift_us, tokens_from.map(|from| from.0), &revealed);
+        let last_instant = Timestamp { instant: last_instant.0, drift_us };
+        Ok(InitialState { world: self.world, last_instant, cluster: None, sequence })
     }
 }
 

@@ -6,18 +6,22 @@ use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::export::directory::{create, load};
+use crate::export::directory::{create, load, load_into_memory};
 use crate::export::write;
 use testkit::fixture_files::folder_of;
 use testkit::histories::{self, History, START, Store};
 use testkit::world::{draft, edge, id, patient, whole_feed};
 use testkit::{cases, eventually_async};
 use tidewire::clock::{SystemClock, UnixMicros};
+use tidewire::cluster::record::ClusterId;
+use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::{Event, MuteOrBlock};
+use tidewire::feed::followers::Sharding;
 use tidewire::feed::outbox::Route;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
@@ -25,7 +29,9 @@ use tidewire::feed::record::PostRecord;
 use tidewire::id::{ExternalId, PostId, SourceId};
 use tidewire::limits::{ARCHIVE_CACHE_BYTES, AWAITED_ANSWERS_MAX};
 use tidewire::recovery::RecoveryProgress;
+use tidewire::recovery::rebuilt::{InitialState, Rebuilt};
 use tidewire::state::tiering::{decode, encode_record};
+use tidewire::state::world::World;
 use tidewire::storage::archive::{self, Archive as _, ArchivedRecord, Batch, RedbArchive};
 use tidewire::storage::directory_identity;
 use tidewire::storage::files::Files;
@@ -187,6 +193,60 @@ async fn archived_posts_are_exported_and_imported_into_an_archive() {
     drop(engine);
     let later = exported(new.path()).unwrap();
     assert_eq!(later.matches("later").count(), 1);
+}
+
+/// Returns the export of a node of a new cluster that begins with the state of this directory of a server.
+fn exported_from_first_node(directory: &Path) -> Result<String, String> {
+    let first = tempfile::tempdir().unwrap();
+    let (state, _lock) = load_into_memory(directory, first.path()).map_err(|cause| cause.to_string())?;
+    assert!(state.world.archive().is_none() && state.cluster.is_none());
+    assert_eq!(fs::read_dir(first.path()).unwrap().count(), 0, "the temporary file has no name");
+    let files = Arc::new(DiskFiles::open(first.path()).unwrap());
+    state.found(Arc::clone(&files) as Arc<dyn Files>, ClusterId(9), 16, false, UnixMicros(1)).unwrap();
+    // A node compares its snapshot with the digest in the log.
+    let node = Rebuilt::from_snapshot(&*files, &|| World::create(EngineConfig::default().celebrity, Sharding::new(1)));
+    assert_eq!(InitialState::from(node.unwrap()).first_state().digest, state.first_state().digest);
+    exported(first.path())
+}
+
+/// Returns an export without the last event in its first line, and without its checksum.
+fn content(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut head: Value = serde_json::from_str(&lines[0]).unwrap();
+    head["export"]["sequence"].take();
+    lines[0] = head.to_string();
+    lines.pop();
+    lines
+}
+
+#[tokio::test]
+async fn a_new_cluster_begins_with_all_that_a_server_has_archived_posts_included() {
+    for seed in 0..cases(8) {
+        let directory = directory_of(&events(seed));
+        let expected = exported(directory.path()).unwrap();
+        let found = exported_from_first_node(directory.path()).unwrap();
+        assert_eq!(content(&found), content(&expected), "seed {seed}");
+        assert!(found.starts_with("{\"export\":{\"format\":1,\"sequence\":1,"), "{found}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    populate(&engine).await;
+    eventually_async("old posts leave memory", async || engine.shared().world.posts.len() <= 1_300).await;
+    engine.shutdown();
+    drop(engine);
+    let expected = exported(directory.path()).unwrap();
+    assert_eq!(content(&exported_from_first_node(directory.path()).unwrap()), content(&expected));
+}
+
+#[test]
+fn a_cluster_does_not_begin_with_a_server_that_is_erasing_a_user_or_with_another_directory() {
+    let mut events = events(1);
+    events.push(Event::Erased { user: id("u1"), at: UnixMicros(2 * START) });
+    let refused = exported_from_first_node(directory_of(&events).path()).unwrap_err();
+    assert!(refused.contains("a user is being erased: let the server run until that has ended"), "{refused}");
+    let other = tempfile::tempdir().unwrap();
+    let refused = exported_from_first_node(other.path()).unwrap_err();
+    assert!(refused.contains("is not a data directory"), "{refused}");
 }
 
 /// Closes the engine, and changes the content of the archive in its directory.

@@ -17,7 +17,7 @@ use tidewire::engine::Joining;
 use tidewire::error::Error;
 use tidewire::feed::followers::Sharding;
 use tidewire::recovery::node::{NoPeers, NoSnapshot, SnapshotPeers};
-use tidewire::recovery::rebuilt::{NotRebuilt, Rebuilt};
+use tidewire::recovery::rebuilt::{InitialState, NotRebuilt, Rebuilt};
 use tidewire::state::world::World;
 use tidewire::storage::directory_identity::Identified;
 use tidewire::storage::files::disk::DiskFiles;
@@ -378,6 +378,7 @@ fn a_new_cluster_starts_from_the_backup_of_a_cluster_whose_log_is_lost() {
         node.engine.shutdown();
         assert_eq!(place.restore("restored", "").code, 0);
         let state = Rebuilt::from_snapshot(&DiskFiles::open(&place.path("restored")).unwrap(), &make_world).unwrap();
+        let state = InitialState::from(state);
         let found = |directory: &str| {
             let files = Arc::new(DiskFiles::open(&place.path(directory)).unwrap());
             state.found(files, ClusterId(9), 16, false, UnixMicros(1)).unwrap()

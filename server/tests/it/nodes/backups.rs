@@ -1,4 +1,4 @@
-//! The drills of docs/backup.md for a cluster: all nodes are lost, and then the log as well.
+//! The drills of docs/backup.md for a cluster: all nodes are lost, and then the log as well. And a server that becomes a cluster.
 
 use std::path::Path;
 use std::process::Output;
@@ -160,4 +160,36 @@ fn a_cluster_is_restored_from_its_store_after_losing_all_nodes_or_the_log() {
     members(&[&third]);
     assert_eq!(digest(&third), state);
     kill(third);
+}
+
+#[test]
+#[ignore = "needs Kafka: scripts/kafka.sh install"]
+fn a_server_becomes_a_cluster_that_shows_the_same_archived_posts_included() {
+    let brokers = Brokers::start(1);
+    let drill = Drill { directory: tempfile::tempdir().unwrap() };
+    std::fs::write(drill.path("key"), "0123456789abcdef0123456789abcdef").unwrap();
+    let server = Node::start_alone(&drill.path("server"), &["--outbox-posts", "10"]);
+    follow(&server);
+    write(&server, 1..=POSTS);
+    eventually("old posts leave memory", || metric(&server, "tidewire_posts") <= Some(POSTS / 2));
+    let expected = world(&server, POSTS);
+    let init_from =
+        |name: &str| init(&brokers, &["--from-snapshot", &drill.path("server"), "--data-dir", &drill.path(name)]);
+    let refused = init_from("first");
+    assert!(!refused.status.success() && text(&refused).contains("is in use"), "{}", text(&refused));
+    kill(server);
+    let made = init_from("first");
+    assert!(made.status.success() && text(&made).contains("the state of a server after event"), "{}", text(&made));
+    let mut nobody = drill.start("nobody", &brokers, "store");
+    assert!(!nobody.process.wait().unwrap().success(), "it has no snapshot, and nobody gives it one");
+    let first = drill.start("first", &brokers, "store");
+    members(&[&first]);
+    assert_eq!(world(&first, POSTS), expected);
+    let second = drill.start("second", &brokers, "store");
+    members(&[&first, &second]);
+    let state = digest(&first);
+    eventually("the new node has all posts", || digest(&second) == state);
+    assert_eq!(world(&second, POSTS), expected);
+    write(&second, POSTS + 1..=POSTS + 10);
+    [first, second].into_iter().for_each(kill);
 }

@@ -32,6 +32,13 @@ impl Node {
         Self { process, url, client: Client::new() }
     }
 
+    /// Starts a server that belongs to no cluster.
+    pub fn start_alone(data: &str, more: &[&str]) -> Self {
+        let address = free_address();
+        let process = tidewire().args(["serve", "--listen", &address, "--data-dir", data]).args(more).spawn().unwrap();
+        Self { process, url: format!("http://{address}"), client: Client::new() }
+    }
+
     pub fn get(&self, path: &str) -> Option<(u16, Value)> {
         match self.client.get(&format!("{}{path}", self.url)) {
             Outcome::Done(Done { status, body, .. }) => Some((status, body)),
