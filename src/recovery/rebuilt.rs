@@ -116,9 +116,9 @@ impl Rebuilt {
     }
 }
 
-/// A state with which the log of a new cluster can begin. All of its posts are in memory.
+/// A state with which the log of a new cluster can begin. It must not rely on an archive.
 pub struct InitialState {
-    /// The state.
+    /// The state, with all posts in memory.
     pub world: Arc<World>,
     /// The last logical instant that was issued.
     pub last_instant: Timestamp,
@@ -173,10 +173,12 @@ fn write_snapshot(
     taken_at: UnixMicros,
 ) -> Result<u64, StorageError> {
     let files = Identified::new(files, Identity::of_cluster(followed.membership.cluster().0));
-    let header = SnapshotHeader { sequence: followed.sequence, taken_at };
-    let mut writer = SnapshotWriter::begin(&files, header, true)?;
+    let (header, archive) =
+        (SnapshotHeader { sequence: followed.sequence, taken_at }, world.archive().map(|archive| &**archive));
+    let mut writer = SnapshotWriter::begin_beside(&files, header, true, archive)?;
     writer.record(Section::Cluster, followed)?;
     write_world(RecordTraversal { world, sources: world.sources.len() }, &mut writer)?;
     writer.set_delivery(world.delivery.tokens_from(), world.delivery.revealed.all());
-    writer.finish(followed.sequence, last_instant, false)
+    // An archive in which there is nothing yet counts as missing, so the snapshot must not rely on it.
+    writer.finish(followed.sequence, last_instant, world.has_archived_posts())
 }

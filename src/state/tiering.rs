@@ -407,6 +407,11 @@ impl World {
         Ok(newest == [position])
     }
 
+    /// Returns true if an outbox has archived posts.
+    pub fn has_archived_posts(&self) -> bool {
+        self.sources.iter().any(|source| source.outbox().archived(Part::Whole).is_some())
+    }
+
     /// Returns true if the archive contains anything.
     pub fn has_archived(&self) -> bool {
         self.archive().is_some_and(|archive| !archive.is_empty())

@@ -12,7 +12,7 @@ use tidewire::feed::followers::Sharding;
 use tidewire::recovery::{Recovered, Recovery, RecoveryProgress};
 use tidewire::state::unwritten::TieringLimits;
 use tidewire::state::world::{StateMachine, World};
-use tidewire::storage::archive::{Archive, RedbArchive};
+use tidewire::storage::archive::{Archive, ArchiveError, DetachedArchive, RedbArchive, ReplicatedArchive};
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files as _;
 use tidewire::storage::files::disk::DiskFiles;
@@ -140,6 +140,19 @@ pub(crate) fn world_beside(archive: Option<Arc<dyn Archive>>, outbox_posts: usiz
     let store_bytes = usize::try_from(of_memory.unwrap_or(u64::MAX)).unwrap_or(usize::MAX).min(config.store_bytes_max);
     let limits = TieringLimits { outbox_posts, posts_bytes: store_bytes / 8 * 7 };
     World::create_with(config.celebrity, Sharding::new(1), archive.map(|archive| (archive, limits)))
+}
+
+/// Returns a function that creates worlds for states up to `event`, beside an archive that is not read. No post leaves their memory: the
+/// archive may hold back sources.
+pub(super) fn worlds_beside_detached_archive(
+    event: u64,
+) -> Result<impl Fn() -> (Arc<World>, StateMachine) + Sync, ArchiveError> {
+    let archive = Arc::new(ReplicatedArchive::new(Arc::new(DetachedArchive::new(Sequence(event))))?);
+    let limits = TieringLimits { outbox_posts: usize::MAX, posts_bytes: usize::MAX / 8 * 7 };
+    Ok(move || {
+        let policy = EngineConfig::default().celebrity;
+        World::create_replicated(policy, Sharding::new(1), Arc::clone(&archive), limits)
+    })
 }
 
 /// Loads the files of a directory as a start does, with its archive. Posts are archived only if they exceed the memory limit.

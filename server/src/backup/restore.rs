@@ -8,7 +8,9 @@ use std::sync::Arc;
 use crate::backup::BackupError;
 use crate::backup::counted_event::counted_event;
 use crate::backup::manifest::{self, Erased, Found, JournalPiece, Manifest};
-use crate::backup::new_directory::{NewDirectory, UNFINISHED, begin_journal, load, write_segment};
+use crate::backup::new_directory::{
+    NewDirectory, UNFINISHED, begin_journal, load, worlds_beside_detached_archive, write_segment,
+};
 use crate::backup::parts;
 use crate::backup::store::Store;
 use tidewire::clock::UnixMicros;
@@ -16,7 +18,7 @@ use tidewire::config::EngineConfig;
 use tidewire::feed::followers::Sharding;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::recovery::rebuilt::Rebuilt;
-use tidewire::recovery::{Recovered, RecoveryProgress, event};
+use tidewire::recovery::{Recovered, Recovery, RecoveryProgress, event};
 use tidewire::state::world::World;
 use tidewire::storage::archive::{self, Archive, ArchiveFromChunks, LocalArchive, RedbArchive};
 use tidewire::storage::error::StorageError;
@@ -68,8 +70,8 @@ pub(crate) struct Restored {
     pub(crate) cluster: Option<String>,
     /// The number of posts in memory.
     pub(crate) posts: usize,
-    /// The number of posts and tombstones in the archive.
-    pub(crate) archived: u64,
+    /// The number of posts and tombstones in the archive. None if the state relies on an archive that is not in the backup.
+    pub(crate) archived: Option<u64>,
     /// The number of follow edges.
     pub(crate) edges: usize,
     /// Users who were erased later: they are visible again.
@@ -85,7 +87,7 @@ pub(crate) struct Restored {
 
 impl Restored {
     /// Creates the result of a restore on one machine, without warnings.
-    fn of(event: u64, at: UnixMicros, [posts, edges]: [usize; 2], archived: u64) -> Self {
+    fn of(event: u64, at: UnixMicros, [posts, edges]: [usize; 2], archived: Option<u64>) -> Self {
         let (visible_again, in_files) = (Vec::new(), Vec::new());
         let (cluster, left_out, snapshot_begun_at) = (None, None, None);
         Self { event, at, cluster, posts, archived, edges, visible_again, in_files, left_out, snapshot_begun_at }
@@ -113,7 +115,7 @@ pub(crate) fn restore(store: &Store, found: Found, wanted: &Wanted, directory: &
     write(store, manifest, event, new.unfinished())?;
     let restored = match manifest.epoch {
         None => check(new.unfinished(), event)?,
-        Some(_) => rebuild(new.unfinished(), event, manifest.copied_at())?,
+        Some(_) => rebuild(new.unfinished(), manifest, event)?,
     };
     new.publish()?;
     let of_erased = |is_wanted: &dyn Fn(u64) -> bool| users(&manifests, is_wanted);
@@ -135,7 +137,7 @@ pub(super) fn rebuilt_snapshot(store: &Store, manifest: &Manifest, directory: &P
     let _ = fs::remove_dir_all(&unfinished);
     let event = manifest.last();
     let written = write(store, manifest, event, &unfinished);
-    let opened = written.and_then(|()| rebuild(&unfinished, event, manifest.copied_at())).and_then(|_| {
+    let opened = written.and_then(|()| rebuild(&unfinished, manifest, event)).and_then(|_| {
         let path = unfinished.join(snapshot::name(Sequence(event)));
         File::open(&path).map_err(BackupError::file("read", path.display().to_string()))
     });
@@ -278,40 +280,54 @@ fn read_piece(store: &Store, piece: &JournalPiece) -> Result<Segment, BackupErro
     Ok(Segment::of_bytes(place, Sequence(piece.first), bytes)?)
 }
 
-/// Loads everything as a start does. This reads all of the snapshot and of the journal.
+/// Loads everything as a start does. This reads all of the snapshot and of the journal. An archive in Cassandra is not read.
 fn check(directory: &Path, event: u64) -> Result<Restored, BackupError> {
     let path = directory.join(archive::FILE);
     let archive = if path.exists() { Some(Arc::new(RedbArchive::open(&path, ARCHIVE_CACHE_BYTES)?)) } else { None };
-    if let Some(archive) = &archive {
-        archive.stop_waiting();
-        archive.check()?;
-    }
-    let Recovered { world, tail, last_instant, .. } = load(directory, archive.clone(), &RecoveryProgress::default())?;
+    let progress = &RecoveryProgress::default();
+    let recovered = match &archive {
+        Some(archive) => {
+            archive.stop_waiting();
+            archive.check()?;
+            load(directory, Some(Arc::clone(archive)), progress)?
+        }
+        None => {
+            let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
+            let make_world = &worlds_beside_detached_archive(event)?;
+            Recovery { files: &files, make_world, repair: false, progress }.run()?
+        }
+    };
+    let Recovered { world, tail, last_instant, .. } = recovered;
     if tail.last.0 != event {
         return Err(BackupError::Incomplete { found: tail.last.0, expected: event });
     }
-    let (posts, edges) = (world.posts.len(), world.edges());
+    let (posts, edges, has_archived_posts) = (world.posts.len(), world.edges(), world.has_archived_posts());
     drop(world);
     let archived = match archive {
-        None => 0,
+        None => (!has_archived_posts).then_some(0),
         Some(archive) => {
             archive.close();
-            archive::ReadOnlyArchive::open(&path, ARCHIVE_CACHE_BYTES)?.totals()?.posts
+            Some(archive::ReadOnlyArchive::open(&path, ARCHIVE_CACHE_BYTES)?.totals()?.posts)
         }
     };
     Ok(Restored::of(event, last_instant.shown(), [posts, edges], archived))
 }
 
 /// Builds one snapshot from the snapshot of a node and the copied records after it. A node continues with the log from there.
-fn rebuild(directory: &Path, event: u64, taken_at: UnixMicros) -> Result<Restored, BackupError> {
+fn rebuild(directory: &Path, manifest: &Manifest, event: u64) -> Result<Restored, BackupError> {
     let place = directory.display().to_string();
     let files: Arc<dyn Files> = Arc::new(DiskFiles::open(directory).map_err(StorageError::io("use", &*place))?);
-    let make_world = || World::create(EngineConfig::default().celebrity, Sharding::new(1));
+    let has_archive = manifest.followed_from.as_ref().is_some_and(|followed| followed.membership.has_archive());
+    let beside_archive = worlds_beside_detached_archive(event)?;
+    let make_world = || match has_archive {
+        true => beside_archive(),
+        false => World::create(EngineConfig::default().celebrity, Sharding::new(1)),
+    };
     let rebuilt = Rebuilt::from_copies(Arc::clone(&files), &make_world)?;
     if rebuilt.followed.sequence.0 != event {
         return Err(BackupError::Incomplete { found: rebuilt.followed.sequence.0, expected: event });
     }
-    rebuilt.write(Arc::clone(&files), taken_at)?;
+    rebuilt.write(Arc::clone(&files), manifest.copied_at())?;
     let whole = snapshot::name(Sequence(event));
     let superfluous = files.list().map_err(BackupError::file("read", &*place))?.into_iter().filter(|name| {
         let is_copied = segment::parse_name(name).is_some() || snapshot::parse_name(name).is_some();
@@ -322,5 +338,6 @@ fn rebuild(directory: &Path, event: u64, taken_at: UnixMicros) -> Result<Restore
     }
     let (world, at) = (&rebuilt.state.world, rebuilt.state.last_instant.shown());
     let (posts, edges, cluster) = (world.posts.len(), world.edges(), rebuilt.followed.membership.cluster());
-    Ok(Restored { cluster: Some(cluster.to_string()), ..Restored::of(event, at, [posts, edges], 0) })
+    let archived = (!world.has_archived_posts()).then_some(0);
+    Ok(Restored { cluster: Some(cluster.to_string()), ..Restored::of(event, at, [posts, edges], archived) })
 }

@@ -52,7 +52,12 @@ impl Restore {
         terminal::print_line(&format!("restored: {}, verified by loading it", directory.display()));
         terminal::print_line(&format!("event:    {event}"));
         terminal::print_line(&format!("time:     {at}"));
-        terminal::print_line(&format!("posts:    {posts} in memory, {archived} in the archive, tombstones included"));
+        let archived = match (archived, cluster) {
+            (Some(archived), _) => format!(", {archived} in the archive, tombstones included"),
+            (None, Some(_)) => "; older ones are in Cassandra, which must have everything up to this record".to_owned(),
+            (None, None) => "; older ones are in Cassandra, which must have nothing from after this event".to_owned(),
+        };
+        terminal::print_line(&format!("posts:    {posts} in memory{archived}"));
         terminal::print_line(&format!("edges:    {edges}"));
         if let Some(cluster) = cluster {
             let (own, new) =

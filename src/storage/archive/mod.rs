@@ -4,6 +4,7 @@
 //! - the interface between outboxes in memory and the storage of older entries;
 //! - the contract of an archive. One test suite (`contract::archive` in `testkit`) checks it for every implementation.
 
+mod detached;
 mod error;
 #[cfg(any(test, feature = "testing"))]
 pub mod faulty;
@@ -15,6 +16,7 @@ mod replicated;
 pub mod samples;
 
 pub use crate::feed::outbox::{ArchivedCounts, RouteCount};
+pub use detached::DetachedArchive;
 pub use error::ArchiveError;
 pub use largest_ids::{LARGEST_IDS_MAX, LargestIds};
 #[cfg(any(test, feature = "testing"))]

@@ -12,7 +12,7 @@ use tidewire::storage::log::{LogError, LogRange, LogReader, LogWriter, ReadLog, 
 use tidewire_server::backup::cluster::newest_snapshot;
 use tidewire_server::backup::store::Store;
 
-use super::of_cluster::{founded, loaded, start_with};
+use super::of_cluster::{founded, loaded, start};
 use super::*;
 use testkit::world::id;
 
@@ -20,7 +20,7 @@ use testkit::world::id;
 fn late_events_of_a_replaced_node_are_not_backed_up() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
-        let node = start_with(Arc::new(SystemClock), &log, "a", &place.data(), &NoPeers).unwrap();
+        let node = start(&log, "a", &place.data(), &NoPeers).unwrap();
         node.write(1).await;
         let mut backups = node.backups(&place, Arc::new(log.clone()));
         back_up(&mut backups).unwrap();
@@ -85,7 +85,7 @@ impl ReadLog for Silent {
 fn an_unavailable_log_fails_a_run_and_the_next_run_continues_the_backup() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
-        let node = start_with(Arc::new(SystemClock), &log, "a", &place.data(), &NoPeers).unwrap();
+        let node = start(&log, "a", &place.data(), &NoPeers).unwrap();
         node.write(1).await;
         let mut backups = node.backups(&place, Arc::new(log.clone()));
         back_up(&mut backups).unwrap();
@@ -104,7 +104,7 @@ fn an_unavailable_log_fails_a_run_and_the_next_run_continues_the_backup() {
 fn a_node_uses_an_older_backup_if_the_newest_one_lost_its_snapshot() {
     run(async {
         let (place, log) = (Place::new(), founded(5));
-        let node = start_with(Arc::new(SystemClock), &log, "a", &place.data(), &NoPeers).unwrap();
+        let node = start(&log, "a", &place.data(), &NoPeers).unwrap();
         let options = BackupOptions { begin_every: Duration::ZERO, ..place.options() };
         let mut backups = node.backups_with(&place, Arc::new(log.clone()), options);
         let mut snapshots = Vec::new();

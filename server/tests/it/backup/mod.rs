@@ -5,6 +5,7 @@ mod clocks;
 mod counted;
 mod damage;
 mod of_cluster;
+mod old_posts_elsewhere;
 mod program;
 mod untimed;
 

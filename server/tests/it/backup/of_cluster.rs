@@ -1,6 +1,7 @@
 //! Backups of a cluster: who copies, what is restored, and how nodes start without a log, without a peer, or without both.
 
 use std::io::Read;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -19,6 +20,7 @@ use tidewire::feed::followers::Sharding;
 use tidewire::recovery::node::{NoPeers, NoSnapshot, SnapshotPeers};
 use tidewire::recovery::rebuilt::{InitialState, NotRebuilt, Rebuilt};
 use tidewire::state::world::World;
+use tidewire::storage::archive::RemoteArchive;
 use tidewire::storage::directory_identity::Identified;
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::files::memory::MemoryFiles;
@@ -40,13 +42,19 @@ pub(super) struct Node {
 }
 
 /// Starts a node on its data directory.
-fn start(log: &dyn SharedLog, name: &str, directory: &Path, peers: &dyn SnapshotPeers) -> Result<Node, JoinError> {
-    start_with(Arc::new(SystemClock), log, name, directory, peers)
+pub(super) fn start(
+    log: &dyn SharedLog,
+    name: &str,
+    directory: &Path,
+    peers: &dyn SnapshotPeers,
+) -> Result<Node, JoinError> {
+    start_with(Arc::new(SystemClock), None, log, name, directory, peers)
 }
 
-/// Starts a node with this clock.
+/// Starts a node with this clock and this archive.
 pub(super) fn start_with(
     clock: Arc<dyn Clock>,
+    archive: Option<Arc<dyn RemoteArchive>>,
     log: &dyn SharedLog,
     name: &str,
     directory: &Path,
@@ -56,12 +64,17 @@ pub(super) fn start_with(
     let storage = StorageConfig { directory: directory.to_owned(), ..StorageConfig::default() };
     let storage = Some(storage.claim().unwrap().for_node(storage.snapshots));
     let options = NodeOptions { name: name.parse().unwrap(), address: format!("http://{name}"), session: SESSION };
-    let (config, progress, joined) = (EngineConfig::default(), &RecoveryProgress::default(), Arc::clone(&view));
-    let (engine, _) = Joining { config, log, options, view, storage, archive: None, peers, clock, progress }.run()?;
+    let (config, progress, joined) = (few_in_memory(), &RecoveryProgress::default(), Arc::clone(&view));
+    let (engine, _) = Joining { config, log, options, view, storage, archive, peers, clock, progress }.run()?;
     Ok(Node { engine, view: joined })
 }
 
 impl Node {
+    /// Returns the last record that the node has applied.
+    pub(super) fn applied(&self) -> Sequence {
+        self.view.applied()
+    }
+
     async fn takes_writes(&self) {
         eventually_async("the node takes writes", async || {
             self.view.sequencer() == Placed::Here && self.view.is_leased()
@@ -89,22 +102,12 @@ impl Node {
                 published_at: None,
                 ..draft(["bob", "eve"][number as usize % 2], "{}")
             };
-            self.retried(|| self.engine.publish(post.clone(), false)).await;
+            retried(|| self.engine.publish(post.clone(), false)).await;
         }
-        self.retried(|| self.engine.follow(vec![edge("ann", "bob"), edge("carl", "eve")])).await;
-        self.retried(|| self.engine.delete(PostId(first + 3))).await;
-        self.retried(|| self.engine.unfollow(id("carl"), id("eve"))).await;
-        self.retried(|| self.engine.edit(PostId(first + 5), Some(Body::new("\"new\"").unwrap()), None)).await;
-    }
-
-    /// Repeats a change while the node has no lease for a moment, as on a busy machine.
-    pub(super) async fn retried<T, F: Future<Output = Result<T, Error>>>(&self, mut change: impl FnMut() -> F) {
-        eventually_async("the change is made", async || match change().await {
-            Ok(_) => Ok(()),
-            Err(refused @ (Error::NotSequencer | Error::OutcomeUnknown)) => Err(refused),
-            Err(other) => panic!("{other}"),
-        })
-        .await;
+        retried(|| self.engine.follow(vec![edge("ann", "bob"), edge("carl", "eve")])).await;
+        retried(|| self.engine.delete(PostId(first + 3))).await;
+        retried(|| self.engine.unfollow(id("carl"), id("eve"))).await;
+        retried(|| self.engine.edit(PostId(first + 5), Some(Body::new("\"new\"").unwrap()), None)).await;
     }
 
     pub(super) fn backups(&self, place: &Place, log: Arc<dyn SharedLog>) -> Backups {
@@ -115,6 +118,21 @@ impl Node {
         let cluster = ClusterSource { log, view: Arc::clone(&self.view) };
         place.backups(&self.engine, options).of_cluster(cluster)
     }
+}
+
+/// Repeats a change while the node has no lease for a moment, as on a busy machine.
+pub(super) async fn retried<T, F: Future<Output = Result<T, Error>>>(mut change: impl FnMut() -> F) {
+    eventually_async("the change is made", async || match change().await {
+        Ok(_) => Ok(()),
+        Err(refused @ (Error::NotSequencer | Error::OutcomeUnknown)) => Err(refused),
+        Err(other) => panic!("{other}"),
+    })
+    .await;
+}
+
+/// With an archive, few posts stay in memory.
+pub(super) fn few_in_memory() -> EngineConfig {
+    EngineConfig { outbox_posts: NonZeroUsize::MIN, ..EngineConfig::default() }
 }
 
 fn make_world() -> (Arc<World>, tidewire::state::world::StateMachine) {
@@ -426,12 +444,12 @@ fn a_backup_begins_after_an_erasure_and_earlier_restores_name_the_user() {
         let node = start(&log, "a", &place.data(), &NoPeers).unwrap();
         node.write(1).await;
         let post = draft("zoe-the-erased", "{}");
-        node.retried(|| node.engine.publish(post.clone(), false)).await;
+        retried(|| node.engine.publish(post.clone(), false)).await;
         let mut backups = node.backups(&place, Arc::new(log.clone()));
         back_up(&mut backups).unwrap();
         node.write(100).await;
         let before = node.state().await;
-        node.retried(|| node.engine.erase(id("zoe-the-erased"))).await;
+        retried(|| node.engine.erase(id("zoe-the-erased"))).await;
         eventually_async("the erasure ends", async || node.engine.erasures().count == 0).await;
         node.state().await;
         back_up(&mut backups).unwrap();
