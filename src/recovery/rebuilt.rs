@@ -37,6 +37,9 @@ pub enum NotRebuilt {
     /// The directory has no snapshot of a node.
     #[error("{0} has no snapshot of a node of a cluster")]
     NoSnapshot(String),
+    /// The snapshot relies on the archive of its cluster. The text names the place.
+    #[error("{0} lacks old posts, which are in the archive of its cluster")]
+    LacksOldPosts(String),
     /// The newest snapshot is damaged. The text names the place.
     #[error("{0}; use another copy, or remove the snapshot to use the previous one")]
     Damaged(String),
@@ -94,7 +97,11 @@ impl Rebuilt {
     pub fn from_snapshot(files: &dyn Files, make_world: MakeWorld<'_>) -> Result<Self, NotRebuilt> {
         let recovery = Recovery { files, make_world, repair: false, progress: &RecoveryProgress::default() };
         let mut skipped = Vec::new();
-        let Loaded { mut state, sequence, through, place, .. } = recovery.newest_snapshot(&mut skipped)?;
+        let loaded = recovery.newest_snapshot(&mut skipped).map_err(|cause| match cause {
+            StorageError::NoArchive { place } => NotRebuilt::LacksOldPosts(place),
+            cause => cause.into(),
+        });
+        let Loaded { mut state, sequence, through, place, .. } = loaded?;
         if let Some(skipped) = skipped.pop() {
             return Err(NotRebuilt::Damaged(skipped.cause));
         }

@@ -52,17 +52,20 @@ impl Restore {
         terminal::print_line(&format!("restored: {}, verified by loading it", directory.display()));
         terminal::print_line(&format!("event:    {event}"));
         terminal::print_line(&format!("time:     {at}"));
-        let archived = match (archived, cluster) {
+        let old_posts = match (archived, cluster) {
             (Some(archived), _) => format!(", {archived} in the archive, tombstones included"),
             (None, Some(_)) => "; older ones are in Cassandra, which must have everything up to this record".to_owned(),
             (None, None) => "; older ones are in Cassandra, which must have nothing from after this event".to_owned(),
         };
-        terminal::print_line(&format!("posts:    {posts} in memory{archived}"));
+        terminal::print_line(&format!("posts:    {posts} in memory{old_posts}"));
         terminal::print_line(&format!("edges:    {edges}"));
         if let Some(cluster) = cluster {
-            let (own, new) =
-                ("a node of this cluster reads the log after this record", "tidewire cluster init --from-snapshot");
-            terminal::print_line(&format!("cluster:  {cluster}; {own}. If the log is lost, or must end here: {new}"));
+            let own = "a node of this cluster reads the log after this record";
+            let new = match archived {
+                Some(_) => ". If the log is lost, or must end here: tidewire cluster init --from-snapshot",
+                None => "",
+            };
+            terminal::print_line(&format!("cluster:  {cluster}; {own}{new}"));
         }
         warn_of_untimed(&restored);
         for user in visible_again.iter().map(|user| user.escape_debug()) {

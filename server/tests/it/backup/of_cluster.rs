@@ -135,7 +135,7 @@ pub(super) fn few_in_memory() -> EngineConfig {
     EngineConfig { outbox_posts: NonZeroUsize::MIN, ..EngineConfig::default() }
 }
 
-fn make_world() -> (Arc<World>, tidewire::state::world::StateMachine) {
+pub(super) fn make_world() -> (Arc<World>, tidewire::state::world::StateMachine) {
     World::create(EngineConfig::default().celebrity, Sharding::new(1))
 }
 

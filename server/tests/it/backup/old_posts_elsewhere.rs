@@ -5,10 +5,12 @@ use testkit::world::{draft, edge, whole_feed};
 use tidewire::cluster::journal::bootstrap_log_with_archive;
 use tidewire::cluster::record::ClusterId;
 use tidewire::recovery::node::NoPeers;
+use tidewire::recovery::rebuilt::Rebuilt;
 use tidewire::storage::archive::{Archive, MemoryArchive, RemoteArchive};
+use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::log::memory::MemoryLog;
 
-use super::of_cluster::{Node, few_in_memory, retried, start_with};
+use super::of_cluster::{Node, few_in_memory, make_world, retried, start_with};
 use super::*;
 
 /// Number of posts of the first half, of which nearly all are archived before the snapshot of the backup.
@@ -126,6 +128,9 @@ fn a_cluster_is_restored_without_its_archive_and_starts_with_it() {
         assert_restored(&place.restore("earlier", &format!("--to-sequence {begins}")), needs);
         let refused = start(&log, "b", &place.path("restored"), &older).err().unwrap();
         assert!(refused.contains("it is an older copy"), "{refused}");
+        let files = DiskFiles::open(&place.path("restored")).unwrap();
+        let refused = Rebuilt::from_snapshot(&files, &make_world).err().unwrap().to_string();
+        assert!(refused.contains("lacks old posts, which are in the archive of its cluster"), "{refused}");
         // With a state that the older copy has, and the log after it, nothing is lost.
         let again = start(&log, "b", &place.path("earlier"), &older).unwrap();
         assert_eq!(whole_feed(&again.engine, READER, 100).await, expected);
