@@ -13,7 +13,7 @@ use tidewire::storage::log::memory::MemoryLog;
 use super::of_cluster::{Node, few_in_memory, make_world, retried, start_with};
 use super::*;
 
-/// Number of posts of the first half, of which nearly all are archived before the snapshot of the backup.
+/// Number of posts before the backup. Nearly all of them have left memory by then.
 const POSTS: u64 = 20;
 
 const READER: &str = "ann";
