@@ -25,7 +25,9 @@ pub use read_only::{ReadOnlyArchive, Totals, identity_in, identity_without_lock}
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
+use crossbeam_channel::Sender;
 use parking_lot::RwLock;
 use redb::{Database, Durability, Error, ReadTransaction, ReadableDatabase, WriteTransaction};
 
@@ -33,7 +35,8 @@ use crate::feed::outbox::OutboxQuery;
 use crate::feed::position::Position;
 use crate::id::{PostId, SourceId};
 use crate::storage::archive::{
-    Archive, ArchiveError, ArchiveSnapshot, ArchivedRecord, Batch, EachOutbox, LargestIds, LocalArchive, Rewrite,
+    Archive, ArchiveError, ArchiveSnapshot, ArchivedCounts, ArchivedRecord, Batch, EachOutbox, LargestIds,
+    LocalArchive, Rewrite,
 };
 use crate::storage::identity::Identity;
 use crate::storage::sequence::Sequence;
@@ -91,6 +94,19 @@ impl RedbArchive {
 
     fn run<T>(&self, action: &'static str, run: impl FnOnce() -> Result<T, Error>) -> Result<T, ArchiveError> {
         guarded(&self.path, || run().map_err(|error| cannot(action, &self.path, error)))
+    }
+
+    /// Sends the summaries of all outboxes, in order of their source ids, until the receiver is dropped.
+    fn list_outboxes(&self, found: &Sender<Vec<(SourceId, ArchivedCounts)>>) -> Result<(), ArchiveError> {
+        let mut after = None;
+        loop {
+            let some = self.read(|snapshot| read::outboxes_after(snapshot, after.as_ref(), read::OUTBOXES_TOGETHER))?;
+            let Some((last, _)) = some.last() else { return Ok(()) };
+            after = Some(last.clone());
+            if found.send(some).is_err() {
+                return Ok(());
+            }
+        }
     }
 
     fn try_write(&self, batch: &Batch) -> Result<(), Error> {
@@ -194,13 +210,15 @@ impl Archive for RedbArchive {
     }
 
     fn each_outbox(&self, each: EachOutbox<'_>) -> Result<(), ArchiveError> {
-        let mut after = None;
-        loop {
-            let some = self.read(|snapshot| read::outboxes_after(snapshot, after.as_ref(), read::OUTBOXES_TOGETHER))?;
-            let Some((last, _)) = some.last() else { return Ok(()) };
-            after = Some(last.clone());
-            some.into_iter().try_for_each(|(source, counts)| each(source, counts))?;
-        }
+        let (found, taken) = crossbeam_channel::bounded(read::OUTBOX_READS_AHEAD);
+        // A start lists all outboxes, so one thread reads while the other one uses what it found.
+        thread::scope(|scope| {
+            let reading = scope.spawn(move || self.list_outboxes(&found));
+            let used = taken.into_iter().flatten().try_for_each(|(source, counts)| each(source, counts));
+            // If `each` failed, the receiver is dropped, and the reading ends.
+            let read = reading.join().expect("errors of redb are returned");
+            used.and(read)
+        })
     }
 
     fn identity(&self) -> Result<Option<Identity>, ArchiveError> {
