@@ -38,7 +38,9 @@ pub enum NotRebuilt {
     #[error("{0} has no snapshot of a node of a cluster")]
     NoSnapshot(String),
     /// The snapshot relies on the archive of its cluster. The text names the place.
-    #[error("{0} lacks old posts, which are in the archive of its cluster")]
+    #[error(
+        "{0} lacks old posts, which are in the archive of its cluster: copy that one into its directory first (tidewire archive copy)"
+    )]
     LacksOldPosts(String),
     /// The newest snapshot is damaged. The text names the place.
     #[error("{0}; use another copy, or remove the snapshot to use the previous one")]
@@ -90,7 +92,8 @@ impl Rebuilt {
         Ok(Self { state, followed })
     }
 
-    /// Loads the newest snapshot in the directory of a node. The snapshot must need no records of the log.
+    /// Loads the newest snapshot in the directory of a node. The snapshot must need no records of the log. The archive of the created world
+    /// may have effects of later records: these posts, edits and deletions are then in the state.
     ///
     /// # Errors
     /// Fails if the snapshot is damaged, or contains effects of records after its own.
@@ -101,10 +104,12 @@ impl Rebuilt {
             StorageError::NoArchive { place } => NotRebuilt::LacksOldPosts(place),
             cause => cause.into(),
         });
-        let Loaded { mut state, sequence, through, place, .. } = loaded?;
+        let mut loaded = loaded?;
         if let Some(skipped) = skipped.pop() {
             return Err(NotRebuilt::Damaged(skipped.cause));
         }
+        loaded.note_archived_counts().map_err(StorageError::from)?;
+        let Loaded { mut state, sequence, through, place, .. } = loaded;
         let followed = state.followed.take().ok_or_else(|| NotRebuilt::NoSnapshot(files.place("")))?;
         if through > sequence {
             return Err(NotRebuilt::NeedsRecords { place, from: sequence.next(), through });

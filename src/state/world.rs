@@ -355,8 +355,8 @@ impl StateMachine {
         Applied::published(post, push)
     }
 
-    /// Adds a repost to the index, unless the original was deleted.
-    fn note_repost(&self, post: &Post) {
+    /// Adds a repost to the index, unless it is there or the original was deleted. Does nothing for other posts.
+    pub fn note_repost(&self, post: &Post) {
         if !post.repost_of.is_some_and(|origin| self.world.posts.is_deleted(origin)) {
             self.world.reposts.note(post);
         }

@@ -32,6 +32,7 @@ use tidewire::engine::StorageConfig;
 use tidewire::feed::followers::Sharding;
 use tidewire::recovery::rebuilt::{InitialState, Rebuilt};
 use tidewire::state::world::World;
+use tidewire::storage::archive;
 use tidewire::storage::directory_identity;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
@@ -232,7 +233,8 @@ pub(crate) struct Init {
     #[command(flatten)]
     archive: ClusterArchive,
 
-    /// Data directory with the initial state: of a server on one machine, of a node if the log is lost, or from `tidewire restore`
+    /// Data directory with the initial state: of a server on one machine, of a node if the log is lost, or from `tidewire restore`. It
+    /// must have all old posts: those of a node are copied into it from the archive of the cluster (`tidewire archive copy`)
     #[arg(long, value_name = "DIR", requires = "data_dir")]
     from_snapshot: Option<PathBuf>,
 
@@ -311,7 +313,7 @@ impl FoundedState {
         }
         let source = open(from)?;
         let is_of_node = directory_identity::find(&source)?.is_some_and(|identity| identity.cluster().is_some());
-        let (state, lock) = if is_of_node {
+        let (state, lock) = if is_of_node && !from.join(archive::FILE).exists() {
             let lock = DirectoryLock::take(from)?;
             let make_world = || World::create(EngineConfig::default().celebrity, Sharding::new(1));
             (InitialState::from(Rebuilt::from_snapshot(&source, &make_world)?), lock)

@@ -17,6 +17,8 @@ use crate::export::read::{Reading, hash_of};
 #[cfg(any(feature = "cluster", test))]
 use crate::export::write::WriteError;
 use crate::export::write::{AtRest, write};
+#[cfg(any(feature = "cluster", test))]
+use tidewire::cluster::record::ClusterId;
 use tidewire::config::EngineConfig;
 use tidewire::limits::ARCHIVE_CACHE_BYTES;
 use tidewire::recovery::RecoveryProgress;
@@ -29,6 +31,8 @@ use tidewire::storage::directory_identity::Identified;
 use tidewire::storage::error::StorageError;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
+#[cfg(any(feature = "cluster", test))]
+use tidewire::storage::identity::Identity;
 use tidewire::storage::lock::DirectoryLock;
 
 /// Maximum bytes of a line that an error shows.
@@ -38,7 +42,7 @@ const LINE_SHOWN_BYTES: usize = 300;
 type Loaded = (AtRest, DirectoryLock);
 
 /// Loads the state of a data directory as a start does. A node of a cluster has part of its state in the log, so its newest snapshot must
-/// be the whole state.
+/// be the whole state, except for old posts in a copy of the archive beside it.
 ///
 /// # Errors
 /// Fails if the directory is not a data directory, is in use or damaged, or if the snapshot of a node lacks a part of the state.
@@ -51,12 +55,6 @@ pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     }
     let lock = DirectoryLock::take(directory)?;
     let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
-    if directory_identity::find(&files)?.is_some_and(|identity| identity.cluster().is_some()) {
-        let Rebuilt { state, followed } = Rebuilt::from_snapshot(&files, &|| world_beside(None, usize::MAX))?;
-        let mut state = AtRest::of(state)?;
-        state.sequence = followed.sequence;
-        return Ok((state, lock));
-    }
     let path = directory.join(archive::FILE);
     if let Some(of_archive) = archive::identity_in(&path)? {
         directory_identity::compare(&files, path.display().to_string(), of_archive)?;
@@ -64,12 +62,20 @@ pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     // Do not create a missing archive: it may be elsewhere, and a new one would keep a server from starting on the directory.
     let archive = if path.exists() { Some(open_archive(directory)?) } else { None };
     archive.as_ref().map_or(Ok(()), |archive| LocalArchive::check(&**archive))?;
+    if directory_identity::find(&files)?.is_some_and(|identity| identity.cluster().is_some()) {
+        let archive = archive.map(|archive| archive as Arc<dyn Archive>);
+        let Rebuilt { state, followed } =
+            Rebuilt::from_snapshot(&files, &|| world_beside(archive.clone(), usize::MAX))?;
+        let mut state = AtRest::of(state)?;
+        state.sequence = followed.sequence;
+        return Ok((state, lock));
+    }
     let state = AtRest::of(new_directory::load(directory, archive, &RecoveryProgress::default())?)?;
     Ok((state, lock))
 }
 
-/// Loads the state of a data directory of a server on one machine into memory, archived posts included. It goes through a temporary file in
-/// `beside`, which has the size of an export.
+/// Loads the state of a data directory into memory, archived posts included. It goes through a temporary file in `beside`, which has the
+/// size of an export.
 ///
 /// # Errors
 /// As [`load`]. Fails also if old posts are in an archive elsewhere, if a user is being erased, or if the file cannot be written.
@@ -98,7 +104,9 @@ pub(crate) fn load_into_memory(
     lines.rewind().map_err(failed)?;
     let mut reading = Reading::new(world_beside(None, usize::MAX), None);
     reading.read(BufReader::new(lines), &mut |_| {})?;
-    Ok((reading.built()?, lock))
+    let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
+    let cluster = directory_identity::find(&files)?.and_then(Identity::cluster).map(ClusterId);
+    Ok((InitialState { cluster, ..reading.built()? }, lock))
 }
 
 /// Restores the newest backup of a store into an empty directory, and loads its state.

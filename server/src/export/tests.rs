@@ -238,6 +238,41 @@ async fn a_new_cluster_begins_with_all_that_a_server_has_archived_posts_included
     assert_eq!(content(&exported_from_first_node(directory.path()).unwrap()), content(&expected));
 }
 
+#[tokio::test]
+async fn what_only_the_archive_knows_is_in_the_export_and_in_a_new_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    populate(&engine).await;
+    eventually_async("old posts leave memory", async || engine.shared().world.posts.len() <= 1_300).await;
+    with_archive(engine, directory.path(), |archive| {
+        let record = |number| match archive.post(PostId(number)).unwrap() {
+            Some(ArchivedRecord::Post(bytes)) => decode(&bytes).unwrap(),
+            other => panic!("post {number}: {other:?}"),
+        };
+        // All reposts of a post are deleted, and another one and its original are new.
+        let (deleted, plain) = ([record(22), record(33)], record(31));
+        assert!(deleted.iter().all(|repost| repost.repost_of == Some(PostId(16))));
+        let original = PostRecord { at: Position { id: PostId(70_001), ..plain.at }, ..plain };
+        let at = Position { id: PostId(70_002), ..original.at };
+        let repost = PostRecord { at, repost_of: Some(original.at.id), ..original.clone() };
+        let tombstones = deleted.iter().map(|repost| (repost.at.id, ArchivedRecord::Deleted));
+        let removed = |post: &PostRecord<SourceId>| (id("bob"), post.at);
+        let post = |post: &PostRecord<SourceId>| (post.at.id, ArchivedRecord::Post(encode_record(post)));
+        let placed = [original.at, repost.at].map(|at| (id("bob"), at, Route::Pull));
+        let batch = Batch {
+            as_of: archive.through().unwrap(),
+            posts: tombstones.chain([post(&original), post(&repost)]).collect(),
+            placed: placed.to_vec(),
+            removed: deleted.iter().map(removed).collect(),
+        };
+        archive.write(&batch).unwrap();
+    });
+    let text = exported(directory.path()).unwrap();
+    assert!(text.contains(r#"{"reposts":{"of":"70001""#) && !text.contains(r#"{"reposts":{"of":"16""#));
+    assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
+    assert_eq!(content(&exported_from_first_node(directory.path()).unwrap()), content(&text));
+}
+
 #[test]
 fn a_cluster_does_not_begin_with_a_server_that_is_erasing_a_user_or_with_another_directory() {
     let mut events = events(1);

@@ -55,7 +55,8 @@ pub(crate) enum WriteError {
 
 impl AtRest {
     /// Creates the state from a recovery. Earlier versions archived replies without creating their source of replies, and hid some without
-    /// recording them there. This adds both.
+    /// recording them there. The archive of a cluster may be ahead of the snapshot, and have reposts that are not in the index. This adds all
+    /// of them.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
@@ -63,6 +64,7 @@ impl AtRest {
         let mut hidden = HiddenReplies::new();
         for_each_archived(&world, |id| {
             let Some(Stored::Live(post)) = world.find(id)? else { return Ok(()) };
+            machine.note_repost(&post);
             if let Some(thread) = thread(&post) {
                 let thread = machine.intern(&thread).slot.0 as usize;
                 if post.hidden {
@@ -296,6 +298,8 @@ fn write_reposts(world: &World, names: &Names, to: &mut Lines<impl Write>) -> Re
         redirected.entry(origin).or_default().push(Id(repost));
     }
     let all: BTreeSet<PostId> = world.reposts.origins().into_iter().chain(redirected.keys().copied()).collect();
+    // The index may contain posts, and reposts of posts, whose tombstones are only in the archive.
+    let is_deleted = |id: PostId| world.find(id).map(|found| matches!(found, Some(Stored::Deleted)));
     for of in all {
         let mut reposts: Vec<RepostLine> = world.reposts.of(of).map_or_else(Vec::new, |reposts| {
             let reposts = reposts.read();
@@ -307,12 +311,19 @@ fn write_reposts(world: &World, names: &Names, to: &mut Lines<impl Write>) -> Re
             };
             reposts.iter().map(line).collect()
         });
-        // The index may contain reposts of a post whose tombstone is only in the archive.
-        if matches!(world.find(of)?, Some(Stored::Deleted)) {
+        let mut redirected = redirected.remove(&of).unwrap_or_default();
+        if is_deleted(of)? {
             reposts.clear();
         }
+        let mut deleted = BTreeSet::new();
+        for Id(id) in reposts.iter().map(|repost| repost.at.id).chain(redirected.iter().copied()) {
+            if is_deleted(id)? {
+                deleted.insert(id);
+            }
+        }
+        reposts.retain(|repost| !deleted.contains(&repost.at.id.0));
+        redirected.retain(|repost| !deleted.contains(&repost.0));
         reposts.sort_unstable();
-        let mut redirected = redirected.remove(&of).unwrap_or_default();
         redirected.sort_unstable();
         for (reposts, redirected) in pairs(chunks(reposts), chunks(redirected)) {
             to.write(&Line::Reposts(RepostsLine { of: Id(of), reposts, redirected }))?;

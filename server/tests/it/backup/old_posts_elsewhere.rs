@@ -4,9 +4,11 @@
 use testkit::world::{draft, edge, whole_feed};
 use tidewire::cluster::journal::bootstrap_log_with_archive;
 use tidewire::cluster::record::ClusterId;
+use tidewire::feed::outbox::{OutboxQuery, Part, Route};
+use tidewire::feed::position::{Direction, PositionRange};
 use tidewire::recovery::node::NoPeers;
 use tidewire::recovery::rebuilt::Rebuilt;
-use tidewire::storage::archive::{Archive, MemoryArchive, RemoteArchive};
+use tidewire::storage::archive::{self, Archive, Batch, MemoryArchive, RedbArchive, RemoteArchive};
 use tidewire::storage::files::disk::DiskFiles;
 use tidewire::storage::log::memory::MemoryLog;
 
@@ -96,6 +98,25 @@ async fn archive_has(archive: &MemoryArchive, record: Sequence) {
     eventually_async("the archive has the record", async || archive.through().unwrap() >= record).await;
 }
 
+/// Copies the archive of a cluster into the directory of a node, as `tidewire archive copy` does.
+fn copy_into(directory: &Path, archive: &MemoryArchive) {
+    let to = RedbArchive::open(&directory.join(archive::FILE), 1 << 20).unwrap();
+    let ids = archive.ids_from(PostId(0), usize::MAX).unwrap().unwrap();
+    let posts = ids.into_iter().map(|id| (id, archive.post(id).unwrap().unwrap())).collect();
+    let mut placed = Vec::new();
+    for (source, _) in archive.archived_counts().unwrap() {
+        let query =
+            OutboxQuery { part: Part::Whole, span: PositionRange::ALL, direction: Direction::Newer, max: 1_000 };
+        let mut positions = Vec::new();
+        archive.positions(&source, query, &mut positions).unwrap();
+        placed.extend(positions.into_iter().map(|position| (source.clone(), position, Route::Pull)));
+    }
+    to.write(&Batch { posts, placed, ..Batch::default() }).unwrap();
+    to.set_identity(archive.identity().unwrap().unwrap()).unwrap();
+    to.persist(archive.through().unwrap()).unwrap();
+    to.close();
+}
+
 fn start(log: &MemoryLog, name: &str, directory: &Path, archive: &Arc<MemoryArchive>) -> Result<Node, String> {
     let archive = Some(Arc::clone(archive) as Arc<dyn RemoteArchive>);
     start_with(Arc::new(SystemClock), archive, log, name, directory, &NoPeers).map_err(|cause| cause.to_string())
@@ -114,8 +135,12 @@ fn a_cluster_is_restored_without_its_archive_and_starts_with_it() {
         let mut backups = node.backups(&place, Arc::new(log.clone()));
         back_up(&mut backups).unwrap();
         archive_has(&archive, node.applied()).await;
-        let older = Arc::new(archive.survived());
+        let (older, at_begin) = (Arc::new(archive.survived()), whole_feed(&node.engine, READER, 100).await);
         change_old_posts(&node.engine).await;
+        let repost = Draft { id: Some(PostId(91)), repost_of: Some(PostId(9)), ..draft("bob", "{}") };
+        retried(|| node.engine.publish(repost.clone(), true)).await;
+        let reply = Draft { id: Some(PostId(92)), reply_to: Some(PostId(11)), ..draft("bob", "{}") };
+        retried(|| node.engine.publish(reply.clone(), true)).await;
         posts_leave_memory(&node.engine).await;
         let (last, digest) = node.state().await;
         back_up(&mut backups).unwrap();
@@ -131,6 +156,22 @@ fn a_cluster_is_restored_without_its_archive_and_starts_with_it() {
         let files = DiskFiles::open(&place.path("restored")).unwrap();
         let refused = Rebuilt::from_snapshot(&files, &make_world).err().unwrap().to_string();
         assert!(refused.contains("lacks old posts, which are in the archive of its cluster"), "{refused}");
+        // Beside a copy of the archive, each state is whole. The archive may have later changes, which are in the state then.
+        for (directory, archive) in [("restored", &archive), ("earlier", &older), ("earlier", &archive)] {
+            copy_into(&place.path(directory), archive);
+            let name = format!("{directory}-of-{}", archive.through().unwrap());
+            let imported = place.export_and_import(&format!("--data-dir {directory}"), &name);
+            let engine = open(&imported);
+            let found = whole_feed(&engine, READER, 100).await;
+            if archive.through().unwrap() == begins {
+                assert_eq!(found, at_begin, "{name}");
+            } else {
+                assert_eq!(found, expected, "{name}");
+            }
+            engine.shutdown();
+            std::fs::remove_file(place.path(directory).join("archive.redb")).unwrap();
+            std::fs::remove_file(place.path(directory).join("archive.sums")).unwrap();
+        }
         // With a state that the older copy has, and the log after it, nothing is lost.
         let again = start(&log, "b", &place.path("earlier"), &older).unwrap();
         assert_eq!(whole_feed(&again.engine, READER, 100).await, expected);

@@ -31,9 +31,14 @@ impl Drill {
 
     /// Starts a node with backups to a store.
     fn start(&self, name: &str, brokers: &Brokers, store: &str) -> Node {
+        self.start_with(name, brokers, store, &[])
+    }
+
+    /// The same, with further options.
+    fn start_with(&self, name: &str, brokers: &Brokers, store: &str, more: &[&str]) -> Node {
         let (data, store) = (self.path(name), self.store(store));
         let options = ["--data-dir", &data, "--backup-to", &store, "--backup-every", "500ms"];
-        Node::start(name, brokers, self.directory.path(), &options)
+        Node::start(name, brokers, self.directory.path(), &[&options, more].concat())
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -163,33 +168,102 @@ fn a_cluster_is_restored_from_its_store_after_losing_all_nodes_or_the_log() {
 }
 
 #[test]
-#[ignore = "needs Kafka: scripts/kafka.sh install"]
-fn a_server_becomes_a_cluster_that_shows_the_same_archived_posts_included() {
+#[cfg(feature = "cassandra")]
+#[ignore = "needs Kafka and Cassandra: scripts/kafka.sh install, scripts/cassandra.sh install"]
+fn a_new_cluster_begins_with_a_node_and_the_old_posts_of_its_cluster_after_the_log_is_lost() {
+    use testkit::cassandra::Nodes as Store;
+    let (old, new) = (Store::shared().url(&Store::keyspace()), Store::shared().url(&Store::keyspace()));
+    let drill = Drill { directory: tempfile::tempdir().unwrap() };
+    std::fs::write(drill.path("key"), "0123456789abcdef0123456789abcdef").unwrap();
+    let brokers = Brokers::start(1);
+    assert!(init(&brokers, &["--archive", &old, "--archive-replicas", "1"]).status.success());
+    let start = |name, brokers: &Brokers, archive| {
+        drill.start_with(name, brokers, name, &["--archive", archive, "--outbox-posts", "10"])
+    };
+    let node = start("a", &brokers, &old);
+    members(&[&node]);
+    follow(&node);
+    write(&node, 1..=POSTS);
+    old_posts_leave_memory(&node);
+    let expected = world(&node, POSTS);
+    drop(brokers);
+    eventually("a snapshot is taken", || matches!(node.send("POST", "/v1/snapshots", &Value::Null), Some((201, _))));
+    kill(node);
+
+    let brokers = Brokers::start(1);
+    let of_new = ["--archive", &new, "--archive-replicas", "1"];
+    let init_from = |name: &str| {
+        let (from, to) = (drill.path("a"), drill.path(name));
+        init(&brokers, &[&["--from-snapshot", &from, "--data-dir", &to][..], &of_new].concat())
+    };
+    let refused = init_from("refused");
+    assert!(!refused.status.success() && text(&refused).contains("tidewire archive copy"), "{}", text(&refused));
+    let copied = drill.run(&["archive", "copy", "--from", &old, "--to", &drill.path("a")]);
+    assert!(copied.status.success(), "{}", text(&copied));
+    let made = init_from("first");
+    assert!(made.status.success() && text(&made).contains("the state of cluster"), "{}", text(&made));
+    let first = start("first", &brokers, &new);
+    members(&[&first]);
+    assert_eq!(world(&first, POSTS), expected);
+    old_posts_leave_memory(&first);
+    eventually("old posts are shown", || world(&first, POSTS) == expected);
+    kill(first);
+}
+
+/// Makes a server with old posts a cluster, with further options of `tidewire cluster init` and of each node. All nodes must show what the
+/// server showed, and may leave old posts to an archive.
+fn check_cluster_from_server(of_init: &[&str], of_node: &[&str]) {
     let brokers = Brokers::start(1);
     let drill = Drill { directory: tempfile::tempdir().unwrap() };
     std::fs::write(drill.path("key"), "0123456789abcdef0123456789abcdef").unwrap();
     let server = Node::start_alone(&drill.path("server"), &["--outbox-posts", "10"]);
     follow(&server);
     write(&server, 1..=POSTS);
-    eventually("old posts leave memory", || metric(&server, "tidewire_posts") <= Some(POSTS / 2));
+    old_posts_leave_memory(&server);
     let expected = world(&server, POSTS);
-    let init_from =
-        |name: &str| init(&brokers, &["--from-snapshot", &drill.path("server"), "--data-dir", &drill.path(name)]);
+    let init_from = |name: &str| {
+        let (from, to) = (drill.path("server"), drill.path(name));
+        init(&brokers, &[&["--from-snapshot", &from, "--data-dir", &to], of_init].concat())
+    };
     let refused = init_from("first");
     assert!(!refused.status.success() && text(&refused).contains("is in use"), "{}", text(&refused));
     kill(server);
     let made = init_from("first");
     assert!(made.status.success() && text(&made).contains("the state of a server after event"), "{}", text(&made));
-    let mut nobody = drill.start("nobody", &brokers, "store");
+    let start = |name| drill.start_with(name, &brokers, "store", of_node);
+    let mut nobody = start("nobody");
     assert!(!nobody.process.wait().unwrap().success(), "it has no snapshot, and nobody gives it one");
-    let first = drill.start("first", &brokers, "store");
+    let first = start("first");
     members(&[&first]);
     assert_eq!(world(&first, POSTS), expected);
-    let second = drill.start("second", &brokers, "store");
+    if !of_node.is_empty() {
+        old_posts_leave_memory(&first);
+    }
+    let second = start("second");
     members(&[&first, &second]);
-    let state = digest(&first);
-    eventually("the new node has all posts", || digest(&second) == state);
-    assert_eq!(world(&second, POSTS), expected);
+    eventually("the new node has all posts", || world(&second, POSTS) == expected);
     write(&second, POSTS + 1..=POSTS + 10);
+    let expected = world(&second, POSTS + 10);
+    eventually("both nodes have all", || world(&first, POSTS + 10) == expected);
     [first, second].into_iter().for_each(kill);
+}
+
+fn old_posts_leave_memory(node: &Node) {
+    eventually("old posts leave memory", || metric(node, "tidewire_posts") <= Some(POSTS / 2));
+}
+
+#[test]
+#[ignore = "needs Kafka: scripts/kafka.sh install"]
+fn a_server_becomes_a_cluster_that_shows_the_same_archived_posts_included() {
+    check_cluster_from_server(&[], &[]);
+}
+
+#[test]
+#[cfg(feature = "cassandra")]
+#[ignore = "needs Kafka and Cassandra: scripts/kafka.sh install, scripts/cassandra.sh install"]
+fn a_server_becomes_a_cluster_that_leaves_old_posts_to_cassandra() {
+    use testkit::cassandra::Nodes as Store;
+    let url = Store::shared().url(&Store::keyspace());
+    let of_init = ["--archive", &url, "--archive-replicas", "1"];
+    check_cluster_from_server(&of_init, &["--archive", &url, "--outbox-posts", "10"]);
 }
