@@ -4,6 +4,7 @@
 #
 #   CLUSTER_PROGRAM  a server with the feature `cluster` [default: builds one]
 set -euo pipefail
+[ $# -eq 0 ] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"

@@ -6,10 +6,11 @@
     scripts/copy_kills.py [--posts 2000000] [--kills 10] [--binary target/release/tidewire]
 
 Imports posts and reposts, edits and deletes some of them, and copies the archive to a new Cassandra: first without interruption, then into
-another keyspace with kills at progress points that are spread over the first copy, the last one during its comparison. The copy is then
-copied back into a new data directory, with some kills, too. Independently of the comparison by the command itself, the exports of both
-directories must be equal, and servers on both directories and on Cassandra must show one reader of all authors all posts, edited, deleted
-and reposted as expected, with equal entries. The exit code is 1 if anything differs.
+another keyspace with kills at progress points that are spread over the first copy, the last one during its comparison. All runs together
+must write hardly more than the first copy. The copy is then copied back into a new data directory, with some kills, too. Independently of
+the comparison by the command itself, the exports of both directories must be equal, and servers on both directories and on Cassandra must
+show one reader of all authors all posts, edited, deleted and reposted as expected, with equal entries. The exit code is 1 if anything
+differs.
 """
 
 import argparse
@@ -40,6 +41,8 @@ CHANGES_EACH = 400
 # Posts, an original, and a repost.
 EDITED, DELETED = {40, 111}, {3, 27, 60}
 SAMPLE_SECONDS = 0.1
+# Writes of an interrupted copy, of those of another one. What was being written during a kill may be written again.
+WRITES_MAX = 1.1
 PATIENCE = 600  # seconds
 
 
@@ -155,6 +158,9 @@ class Progress(typing.NamedTuple):
     entries: int
     compares: bool
 
+    def share_of(self, full):
+        return (self.posts / full.posts + self.entries / full.entries) / 2
+
     def has_reached(self, point):
         return self.compares or (not point.compares and self.posts >= point.posts and self.entries >= point.entries)
 
@@ -259,14 +265,18 @@ class ToCassandra(Copy):
 
 
 def kill_points(rng, times, kills):
-    """Chooses the points of an observed copy at which another one is killed: the progress, and the seconds of comparison."""
-    writing = [point for point in times if not point[1].compares]
+    """Chooses the points of an observed copy at which another one is killed: the progress, and the seconds of comparison.
+
+    They are spread evenly over the writes of posts and those of entries, which are faster.
+    """
+    writing = [progress for _, progress in times if not progress.compares]
     comparing = times[len(writing) :]
     if not comparing:
         sys.exit("too few posts: the comparison was not observed")
-    last = len(writing) - 1
+    full = times[-1][1]
     for nth in range(kills - 1):
-        yield writing[int((nth + rng.uniform(0.1, 1)) / (kills - 1) * last)][1], 0.0
+        share = (nth + rng.uniform(0.1, 0.9)) / (kills - 1)
+        yield next((progress for progress in writing if progress.share_of(full) >= share), writing[-1]), 0.0
     lasted = comparing[-1][0] - comparing[0][0]
     yield comparing[0][1], lasted * rng.uniform(0.1, 0.6)
 
@@ -280,6 +290,8 @@ def copy_with_kills(options, rng, copy, times):
         print(f"kill {nth} after {copy.took:.1f} s: {share}{', comparing' if now.compares else ''}", flush=True)
     copy.start()
     copy.report(copy.finish(), "copy with kills")
+    if (share := copy.progress().share_of(full)) > WRITES_MAX:
+        sys.exit(f"the copy wrote {100 * share:.0f} % of what a copy without interruption writes: it did not continue")
 
 
 def copy_back(options, rng, source, target, seconds, directory, ends):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Shows that memory stays bounded for any number of posts, and that a feed scrolled to its end has every post.
 
-    cargo build --release
+    cargo build --release -p tidewire-server [--features cassandra]
     scripts/deep_scroll.py [--posts 2000000] [--authors 100] [--followed N] [--outbox-posts 1000] [--binary target/release/tidewire]
         [--cassandra] [--beside OTHER_BINARY]
 

@@ -103,9 +103,10 @@ impl Nodes {
         body["posts"].as_u64().unwrap()
     }
 
-    fn old_posts_leave_memory(&self) {
+    /// Waits until no node has more than this number of posts in memory.
+    pub(super) fn old_posts_leave_memory(&self, left_max: u64) {
         eventually("old posts leave the memory of all nodes", || {
-            self.running().all(|node| self.posts_in_memory(node) <= POSTS_LEFT_MAX)
+            self.running().all(|node| self.posts_in_memory(node) <= left_max)
         });
         let in_memory: Vec<u64> = self.running().map(|node| self.posts_in_memory(node)).collect();
         println!("posts in the memory of the nodes: {in_memory:?}");
@@ -127,7 +128,7 @@ fn r25_killing_the_writing_node_loses_or_duplicates_no_post_archived_in_cassandr
     }
     let mut oracle = Oracle::default();
     oracle.publish(&cluster, 300);
-    cluster.old_posts_leave_memory();
+    cluster.old_posts_leave_memory(POSTS_LEFT_MAX);
     oracle.check(&cluster);
     for node in 0..3 {
         oracle.edit(&cluster, node, 1_010 + node as u64);
@@ -145,18 +146,18 @@ fn r25_killing_the_writing_node_loses_or_duplicates_no_post_archived_in_cassandr
         let old = 1_030 + 10 * round;
         oracle.edit(&cluster, (victim + 1) % 3, old);
         oracle.delete(&cluster, (victim + 2) % 3, old + 1);
-        cluster.old_posts_leave_memory();
+        cluster.old_posts_leave_memory(POSTS_LEFT_MAX);
         oracle.check(&cluster);
         cluster.start_node(victim);
         cluster.all_are_members();
-        cluster.old_posts_leave_memory();
+        cluster.old_posts_leave_memory(POSTS_LEFT_MAX);
         oracle.check(&cluster);
     }
     // The store is gone: writes go on, and what only it has comes later.
     store.kill(1);
     oracle.publish(&cluster, 60);
     store.restore();
-    cluster.old_posts_leave_memory();
+    cluster.old_posts_leave_memory(POSTS_LEFT_MAX);
     oracle.check(&cluster);
 }
 

@@ -197,6 +197,11 @@ fn faults_neither_lose_nor_repeat_acknowledged_writes_and_clients_miss_nothing()
     cluster.settle(&mut clients.writers, end, &sample);
     cluster.check_unnamed(&mut clients.writers, end);
     cluster.check_feeds(&clients.writers, 0..READERS, end);
+    #[cfg(feature = "cassandra")]
+    if cluster.options.iter().any(|option| option == "--archive") {
+        // With twelve authors, a small part of some thousand posts.
+        cluster.old_posts_leave_memory(posts as u64 / 4);
+    }
     let (counts, watched) = (clients.counts(), clients.watchers.counts());
     println!("{inflicted} faults: {counts:?}, {watched:?}");
     assert!(cluster.running().all(|node| !cluster.slots[node].is_before), "all nodes were upgraded");
