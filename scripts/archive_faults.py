@@ -33,7 +33,7 @@ import time
 
 AUTHORS, FOLLOWED, WRITERS = 40, 10, 4
 OUTBOX_POSTS = 10
-# Outboxes grow to twice their limit before posts leave memory, and this number of edits and deletions is collected.
+# Outboxes grow to twice their limit before posts leave memory, and changes of up to 128 posts wait for a round.
 IN_MEMORY_MAX = AUTHORS * 2 * OUTBOX_POSTS + 128
 DISK_BYTES = 768 << 20
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cassandra.sh")
@@ -446,11 +446,11 @@ def try_fault(args, world, server, name, begin, end, stops_store):
         time.sleep(args.seconds)
         during = world.p99()
         deep = list(world.deep)
+        if stops_store and server.metric(FAILED) == failed:
+            world.complain("no statement failed")
         end()
         time.sleep(args.seconds / 2)
         after = world.p99()
-    if stops_store and server.metric(FAILED) == failed:
-        world.complain("no statement failed")
     caught_up(server)
     world.compare(server.port)
     held = f"{deep[0]:8} {deep[1]:8} {world.refused - refused:8}"

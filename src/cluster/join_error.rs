@@ -30,7 +30,7 @@ pub enum JoinError {
     /// posts only in an archive.
     #[error(
         "cluster {cluster} was created without an archive, and cannot add {place} later: start its nodes without --archive, or create \
-         another cluster from a snapshot of this one with `tidewire cluster init --archive --from-snapshot`"
+         another cluster from a backup of this one with `tidewire cluster init --archive --from-snapshot`"
     )]
     NewArchive {
         /// The address of the archive.

@@ -42,6 +42,21 @@ pub enum NotRebuilt {
         "{0} lacks old posts, which are in the archive of its cluster: copy that one into its directory first (tidewire archive copy)"
     )]
     LacksOldPosts(String),
+    /// The archive beside the snapshot lacks effects of its records.
+    #[error(
+        "the archive {archive} ends at record {has}, and the snapshot {place} at {needs}: repeat `tidewire archive copy`, or restore the \
+         state after record {has} at most (tidewire restore --to-sequence)"
+    )]
+    OlderArchive {
+        /// Path of the snapshot.
+        place: String,
+        /// Place of the archive.
+        archive: String,
+        /// The last record whose effects the archive has.
+        has: Sequence,
+        /// The record of the snapshot.
+        needs: Sequence,
+    },
     /// The newest snapshot is damaged. The text names the place.
     #[error("{0}; use another copy, or remove the snapshot to use the previous one")]
     Damaged(String),
@@ -96,12 +111,15 @@ impl Rebuilt {
     /// may have effects of later records: these posts, edits and deletions are then in the state.
     ///
     /// # Errors
-    /// Fails if the snapshot is damaged, or contains effects of records after its own.
+    /// Fails if the snapshot is damaged, or contains effects of records after its own, or if the archive lacks effects of records before it.
     pub fn from_snapshot(files: &dyn Files, make_world: MakeWorld<'_>) -> Result<Self, NotRebuilt> {
         let recovery = Recovery { files, make_world, repair: false, progress: &RecoveryProgress::default() };
         let mut skipped = Vec::new();
         let loaded = recovery.newest_snapshot(&mut skipped).map_err(|cause| match cause {
             StorageError::NoArchive { place } => NotRebuilt::LacksOldPosts(place),
+            StorageError::BehindArchive { place, archive, has, needs } => {
+                NotRebuilt::OlderArchive { place, archive, has, needs }
+            }
             cause => cause.into(),
         });
         let mut loaded = loaded?;
@@ -113,6 +131,13 @@ impl Rebuilt {
         let followed = state.followed.take().ok_or_else(|| NotRebuilt::NoSnapshot(files.place("")))?;
         if through > sequence {
             return Err(NotRebuilt::NeedsRecords { place, from: sequence.next(), through });
+        }
+        // A snapshot whose posts are all in memory was not compared with the archive yet.
+        if let Some(archive) = state.world.archive() {
+            let (has, needs) = (archive.through().map_err(StorageError::from)?, sequence);
+            if has < needs {
+                return Err(NotRebuilt::OlderArchive { place, archive: archive.place(), has, needs });
+            }
         }
         end_replay(&mut state);
         Ok(Self { state, followed })

@@ -61,11 +61,12 @@ impl Restore {
         terminal::print_line(&format!("edges:    {edges}"));
         if let Some(cluster) = cluster {
             let own = "a node of this cluster reads the log after this record";
-            let new = match archived {
-                Some(_) => ". If the log is lost, or must end here: tidewire cluster init --from-snapshot",
-                None => "",
+            let first = match archived {
+                Some(_) => "",
+                None => "copy the archive into the directory (tidewire archive copy), then ",
             };
-            terminal::print_line(&format!("cluster:  {cluster}; {own}{new}"));
+            let new = format!("If the log is lost, or must end here: {first}tidewire cluster init --from-snapshot");
+            terminal::print_line(&format!("cluster:  {cluster}; {own}. {new}"));
         }
         warn_of_untimed(&restored);
         for user in visible_again.iter().map(|user| user.escape_debug()) {

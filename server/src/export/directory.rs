@@ -56,22 +56,35 @@ pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     let lock = DirectoryLock::take(directory)?;
     let files = DiskFiles::open(directory).map_err(StorageError::io("use", directory.display().to_string()))?;
     let path = directory.join(archive::FILE);
-    if let Some(of_archive) = archive::identity_in(&path)? {
+    let of_archive = archive::identity_in(&path)?;
+    if let Some(of_archive) = of_archive {
         directory_identity::compare(&files, path.display().to_string(), of_archive)?;
     }
     // Do not create a missing archive: it may be elsewhere, and a new one would keep a server from starting on the directory.
     let archive = if path.exists() { Some(open_archive(directory)?) } else { None };
     archive.as_ref().map_or(Ok(()), |archive| LocalArchive::check(&**archive))?;
     if directory_identity::find(&files)?.is_some_and(|identity| identity.cluster().is_some()) {
+        // A copy gets its identity at the end.
+        if archive.is_some() && of_archive.is_none() {
+            return Err(format!("{} is not a whole copy: repeat `tidewire archive copy`", path.display()).into());
+        }
         let archive = archive.map(|archive| archive as Arc<dyn Archive>);
         let Rebuilt { state, followed } =
             Rebuilt::from_snapshot(&files, &|| world_beside(archive.clone(), usize::MAX))?;
-        let mut state = AtRest::of(state)?;
+        // Nothing leaves memory before the archive has it, so the copy has each post as it was at that record, or later.
+        let mut state = AtRest::of(state, true)?;
         state.sequence = followed.sequence;
         return Ok((state, lock));
     }
-    let state = AtRest::of(new_directory::load(directory, archive, &RecoveryProgress::default())?)?;
-    Ok((state, lock))
+    let recovered =
+        new_directory::load(directory, archive, &RecoveryProgress::default()).map_err(|cause| match cause {
+            StorageError::NoArchive { place } => {
+                format!("{place} relies on an archive that is not archive.redb beside it: copy it there first (tidewire archive copy)")
+                    .into()
+            }
+            cause => Box::<dyn Error>::from(cause),
+        })?;
+    Ok((AtRest::of(recovered, false)?, lock))
 }
 
 /// Loads the state of a data directory into memory, archived posts included. It goes through a temporary file in `beside`, which has the
@@ -86,17 +99,12 @@ pub(crate) fn load_into_memory(
 ) -> Result<(InitialState, DirectoryLock), Box<dyn Error>> {
     let failed = |cause| StorageError::io("write a temporary file in", beside.display().to_string())(cause);
     let mut lines = tempfile::tempfile_in(beside).map_err(failed)?;
-    let (state, lock) = load(directory).map_err(|cause| match cause.downcast_ref() {
-        Some(StorageError::NoArchive { place }) => {
-            format!("{place} relies on an archive that is not archive.redb beside it: copy that one there first (tidewire archive copy)")
-                .into()
-        }
-        _ => cause,
-    })?;
+    let (state, lock) = load(directory)?;
     write(&state, BufWriter::new(&lines), &mut |_| {}).map_err(|cause| match cause {
         WriteError::Out(cause) => failed(cause).into(),
         WriteError::Erasing => {
-            format!("{}: a user is being erased: let the server run until that has ended", directory.display()).into()
+            let why = "a user is being erased: let the server run until that has ended, or take the state from before, and erase the user again";
+            format!("{}: {why}", directory.display()).into()
         }
         cause => Box::<dyn Error>::from(cause),
     })?;
@@ -112,11 +120,15 @@ pub(crate) fn load_into_memory(
 /// Restores the newest backup of a store into an empty directory, and loads its state.
 ///
 /// # Errors
-/// Fails if the store has no backup, or if the newest one cannot be restored.
+/// Fails if the store has no backup, if the newest one cannot be restored, or if its old posts are in an archive elsewhere.
 pub(crate) fn load_backup(from: &BackupUrl, directory: &Path) -> Result<Loaded, Box<dyn Error>> {
     let store = Store::open(from, false)?;
     let newest = Wanted { moment: Moment::Newest, backup: None };
-    restore(&store, read_readable(&store)?, &newest, directory)?;
+    let restored = restore(&store, read_readable(&store)?, &newest, directory)?;
+    if restored.archived.is_none() {
+        return Err("old posts of this backup are in Cassandra: restore it (tidewire restore), copy the archive into that directory (tidewire \
+                    archive copy), and export the directory".into());
+    }
     load(directory)
 }
 
@@ -134,7 +146,7 @@ pub(crate) fn create(
     let archive = open_archive(new.unfinished())?;
     let recovered = new_directory::load(new.unfinished(), Some(Arc::clone(&archive)), &RecoveryProgress::default())?;
     let mut compared = Compared { lines: &lines, written: 0, other: None };
-    write(&AtRest::of(recovered)?, &mut compared, &mut |_| {})?;
+    write(&AtRest::of(recovered, false)?, &mut compared, &mut |_| {})?;
     archive.close();
     if let Some((line, text)) = compared.other {
         return Err(format!("line {line}: the created state has another line here: {text}").into());

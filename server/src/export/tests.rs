@@ -243,13 +243,19 @@ async fn what_only_the_archive_knows_is_in_the_export_and_in_a_new_cluster() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     populate(&engine).await;
-    eventually_async("old posts leave memory", async || engine.shared().world.posts.len() <= 1_300).await;
+    engine.edit(PostId(26), None, Some(true)).await.unwrap();
+    engine.snapshot().await.unwrap();
+    eventually_async("the hidden reply leaves memory", async || engine.shared().world.posts.get(PostId(26)).is_none())
+        .await;
     with_archive(engine, directory.path(), |archive| {
         let record = |number| match archive.post(PostId(number)).unwrap() {
             Some(ArchivedRecord::Post(bytes)) => decode(&bytes).unwrap(),
             other => panic!("post {number}: {other:?}"),
         };
-        // All reposts of a post are deleted, and another one and its original are new.
+        // The reply is shown again, all reposts of a post are deleted, and another one and its original are new.
+        let reply = record(26);
+        assert!(reply.hidden && reply.reply_to == Some(PostId(27)));
+        let shown = PostRecord { hidden: false, ..reply };
         let (deleted, plain) = ([record(22), record(33)], record(31));
         assert!(deleted.iter().all(|repost| repost.repost_of == Some(PostId(16))));
         let original = PostRecord { at: Position { id: PostId(70_001), ..plain.at }, ..plain };
@@ -261,13 +267,14 @@ async fn what_only_the_archive_knows_is_in_the_export_and_in_a_new_cluster() {
         let placed = [original.at, repost.at].map(|at| (id("bob"), at, Route::Pull));
         let batch = Batch {
             as_of: archive.through().unwrap(),
-            posts: tombstones.chain([post(&original), post(&repost)]).collect(),
+            posts: tombstones.chain([post(&shown), post(&original), post(&repost)]).collect(),
             placed: placed.to_vec(),
             removed: deleted.iter().map(removed).collect(),
         };
         archive.write(&batch).unwrap();
     });
     let text = exported(directory.path()).unwrap();
+    assert!(!text.contains(r#""hidden":["26"]"#));
     assert!(text.contains(r#"{"reposts":{"of":"70001""#) && !text.contains(r#"{"reposts":{"of":"16""#));
     assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
     assert_eq!(content(&exported_from_first_node(directory.path()).unwrap()), content(&text));

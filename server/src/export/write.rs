@@ -35,6 +35,8 @@ pub(crate) struct AtRest {
     pub(super) sequence: Sequence,
     last_instant: Timestamp,
     hidden: HiddenReplies,
+    /// The posts whose tombstones are in the archive, ascending.
+    deleted: Vec<PostId>,
 }
 
 /// Hidden replies in the archive, by the slots of their source of replies.
@@ -55,15 +57,28 @@ pub(crate) enum WriteError {
 
 impl AtRest {
     /// Creates the state from a recovery. Earlier versions archived replies without creating their source of replies, and hid some without
-    /// recording them there. The archive of a cluster may be ahead of the snapshot, and have reposts that are not in the index. This adds all
-    /// of them.
+    /// recording them there. A newer archive may have reposts that are not in the index. This adds all of them. If `archive_is_newer`, posts
+    /// of the archive replace those in memory.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub(super) fn of(Recovered { world, machine, tail, last_instant, .. }: Recovered) -> Result<Self, WriteError> {
-        let mut hidden = HiddenReplies::new();
+    pub(super) fn of(
+        Recovered { world, machine, tail, last_instant, .. }: Recovered,
+        archive_is_newer: bool,
+    ) -> Result<Self, WriteError> {
+        let (mut hidden, mut deleted) = (HiddenReplies::new(), Vec::new());
         for_each_archived(&world, |id| {
-            let Some(Stored::Live(post)) = world.find(id)? else { return Ok(()) };
+            if archive_is_newer {
+                machine.leave_to_archive(id);
+            }
+            let post = match world.find(id)? {
+                Some(Stored::Live(post)) => post,
+                Some(Stored::Deleted) => {
+                    deleted.push(id);
+                    return Ok(());
+                }
+                None => return Ok(()),
+            };
             machine.note_repost(&post);
             if let Some(thread) = thread(&post) {
                 let thread = machine.intern(&thread).slot.0 as usize;
@@ -73,7 +88,7 @@ impl AtRest {
             }
             Ok(())
         })?;
-        Ok(Self { world, sequence: tail.last, last_instant, hidden })
+        Ok(Self { world, sequence: tail.last, last_instant, hidden, deleted })
     }
 }
 
@@ -112,7 +127,7 @@ pub(crate) fn write(state: &AtRest, out: impl Write, note: &mut dyn FnMut(u64)) 
         }
         let hidden = state.hidden.get(&names.0.len()).into_iter().flatten().copied();
         names.0.push(record.id.clone());
-        to.write(&Line::Source(source(record, hidden)))?;
+        to.write(&Line::Source(source(world, record, hidden)?))?;
         written.sources += 1;
     }
     for record in walk.edges() {
@@ -123,7 +138,7 @@ pub(crate) fn write(state: &AtRest, out: impl Write, note: &mut dyn FnMut(u64)) 
     for record in walk.preferences() {
         to.write(&Line::Preferences(names.preferences(record)))?;
     }
-    write_reposts(world, &names, &mut to)?;
+    write_reposts(state, &names, &mut to)?;
     for (user, not_before) in walk.revocations().flat_map(|record| record.users) {
         to.write(&Line::Revoked(RevokedLine { user, not_before: Time(not_before) }))?;
     }
@@ -153,17 +168,30 @@ fn head(AtRest { world, sequence, last_instant, .. }: &AtRest) -> Head {
     }
 }
 
-/// Converts a record. `hidden` has posts that may be missing from the record.
-fn source(record: SourceRecord, hidden: impl Iterator<Item = PostId>) -> SourceLine {
-    let hidden: BTreeSet<PostId> = record.hidden.into_iter().chain(hidden).collect();
-    SourceLine {
+/// Converts a record. `hidden` has posts that may be missing from the record. It may have others that a newer archive shows or has deleted.
+fn source(
+    world: &World,
+    record: SourceRecord,
+    hidden: impl Iterator<Item = PostId>,
+) -> Result<SourceLine, ArchiveError> {
+    let mut hidden: BTreeSet<PostId> = hidden.collect();
+    for id in record.hidden {
+        match world.find(id)? {
+            Some(Stored::Live(post)) if !post.hidden => {}
+            Some(Stored::Deleted) => {}
+            _ => {
+                hidden.insert(id);
+            }
+        }
+    }
+    Ok(SourceLine {
         id: record.id,
         last_seen: record.last_seen.map(Time),
         late: record.late.into_iter().map(late).collect(),
         late_forgotten: record.late_forgotten.map(Time),
         hidden: hidden.into_iter().map(Id).collect(),
         erased_at: record.erased.map(|erased| Time(erased.at)),
-    }
+    })
 }
 
 fn late((arrived_at, Position { published_at, id }): (UnixMicros, Position)) -> Late {
@@ -291,15 +319,16 @@ fn pairs<A, B>(
     std::iter::from_fn(next)
 }
 
-/// Writes the reposts of each post, by ascending ids of the posts.
-fn write_reposts(world: &World, names: &Names, to: &mut Lines<impl Write>) -> Result<(), WriteError> {
+/// Writes the reposts of each post, by ascending ids of the posts. The index may contain posts, and reposts of posts, whose tombstones are
+/// only in the archive.
+fn write_reposts(state: &AtRest, names: &Names, to: &mut Lines<impl Write>) -> io::Result<()> {
+    let world = &*state.world;
+    let is_deleted = |id: PostId| state.deleted.binary_search(&id).is_ok();
     let mut redirected: BTreeMap<PostId, Vec<Id>> = BTreeMap::new();
     for (repost, origin) in world.reposts.all_redirected() {
         redirected.entry(origin).or_default().push(Id(repost));
     }
     let all: BTreeSet<PostId> = world.reposts.origins().into_iter().chain(redirected.keys().copied()).collect();
-    // The index may contain posts, and reposts of posts, whose tombstones are only in the archive.
-    let is_deleted = |id: PostId| world.find(id).map(|found| matches!(found, Some(Stored::Deleted)));
     for of in all {
         let mut reposts: Vec<RepostLine> = world.reposts.of(of).map_or_else(Vec::new, |reposts| {
             let reposts = reposts.read();
@@ -312,17 +341,8 @@ fn write_reposts(world: &World, names: &Names, to: &mut Lines<impl Write>) -> Re
             reposts.iter().map(line).collect()
         });
         let mut redirected = redirected.remove(&of).unwrap_or_default();
-        if is_deleted(of)? {
-            reposts.clear();
-        }
-        let mut deleted = BTreeSet::new();
-        for Id(id) in reposts.iter().map(|repost| repost.at.id).chain(redirected.iter().copied()) {
-            if is_deleted(id)? {
-                deleted.insert(id);
-            }
-        }
-        reposts.retain(|repost| !deleted.contains(&repost.at.id.0));
-        redirected.retain(|repost| !deleted.contains(&repost.0));
+        reposts.retain(|repost| !is_deleted(of) && !is_deleted(repost.at.id.0));
+        redirected.retain(|repost| !is_deleted(repost.0));
         reposts.sort_unstable();
         redirected.sort_unstable();
         for (reposts, redirected) in pairs(chunks(reposts), chunks(redirected)) {

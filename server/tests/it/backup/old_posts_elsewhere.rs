@@ -117,6 +117,12 @@ fn copy_into(directory: &Path, archive: &MemoryArchive) {
     to.close();
 }
 
+fn remove_copy(directory: &Path) {
+    for name in ["archive.redb", "archive.sums"] {
+        std::fs::remove_file(directory.join(name)).unwrap();
+    }
+}
+
 fn start(log: &MemoryLog, name: &str, directory: &Path, archive: &Arc<MemoryArchive>) -> Result<Node, String> {
     let archive = Some(Arc::clone(archive) as Arc<dyn RemoteArchive>);
     start_with(Arc::new(SystemClock), archive, log, name, directory, &NoPeers).map_err(|cause| cause.to_string())
@@ -137,6 +143,9 @@ fn a_cluster_is_restored_without_its_archive_and_starts_with_it() {
         archive_has(&archive, node.applied()).await;
         let (older, at_begin) = (Arc::new(archive.survived()), whole_feed(&node.engine, READER, 100).await);
         change_old_posts(&node.engine).await;
+        // The last posts were still in memory.
+        retried(|| node.engine.edit(PostId(18), Some(Body::new("\"newer\"").unwrap()), None)).await;
+        retried(|| node.engine.delete(PostId(20))).await;
         let repost = Draft { id: Some(PostId(91)), repost_of: Some(PostId(9)), ..draft("bob", "{}") };
         retried(|| node.engine.publish(repost.clone(), true)).await;
         let reply = Draft { id: Some(PostId(92)), reply_to: Some(PostId(11)), ..draft("bob", "{}") };
@@ -156,7 +165,20 @@ fn a_cluster_is_restored_without_its_archive_and_starts_with_it() {
         let files = DiskFiles::open(&place.path("restored")).unwrap();
         let refused = Rebuilt::from_snapshot(&files, &make_world).err().unwrap().to_string();
         assert!(refused.contains("lacks old posts, which are in the archive of its cluster"), "{refused}");
-        // Beside a copy of the archive, each state is whole. The archive may have later changes, which are in the state then.
+        let refused = tools::run(
+            place.0.path(),
+            &format!("export --from file://{} --out refused.ndjson", place.store().display()),
+        );
+        assert!(refused.err.contains("restore it (tidewire restore), copy the archive"), "{}", refused.err);
+        // Beside a copy of the archive, each state is whole. The archive may have later changes of posts, which are in the state then.
+        copy_into(&place.path("restored"), &older);
+        let refused = tools::run(place.0.path(), "export --data-dir restored --out refused.ndjson");
+        assert!(
+            refused.err.contains("repeat `tidewire archive copy`, or restore the state after record"),
+            "{}",
+            refused.err
+        );
+        remove_copy(&place.path("restored"));
         for (directory, archive) in [("restored", &archive), ("earlier", &older), ("earlier", &archive)] {
             copy_into(&place.path(directory), archive);
             let name = format!("{directory}-of-{}", archive.through().unwrap());
@@ -169,8 +191,7 @@ fn a_cluster_is_restored_without_its_archive_and_starts_with_it() {
                 assert_eq!(found, expected, "{name}");
             }
             engine.shutdown();
-            std::fs::remove_file(place.path(directory).join("archive.redb")).unwrap();
-            std::fs::remove_file(place.path(directory).join("archive.sums")).unwrap();
+            remove_copy(&place.path(directory));
         }
         // With a state that the older copy has, and the log after it, nothing is lost.
         let again = start(&log, "b", &place.path("earlier"), &older).unwrap();

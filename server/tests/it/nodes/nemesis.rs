@@ -8,7 +8,7 @@ use super::Nodes;
 use super::faults::{FAULTS, Fault, Place, Round, rounds};
 use super::oracle::{Sample, first_edges};
 use super::watchers::Watchers;
-use super::writers::{Counts, READERS, WRITERS, Writer};
+use super::writers::{AUTHORS, Counts, READERS, WRITERS, Writer};
 use testkit::{eventually, seed};
 
 /// Number of writes that must be acknowledged before the faults of a round, and after they were healed: faults among none prove nothing.
@@ -199,8 +199,10 @@ fn faults_neither_lose_nor_repeat_acknowledged_writes_and_clients_miss_nothing()
     cluster.check_feeds(&clients.writers, 0..READERS, end);
     #[cfg(feature = "cassandra")]
     if cluster.options.iter().any(|option| option == "--archive") {
-        // With twelve authors, a small part of some thousand posts.
-        cluster.old_posts_leave_memory(posts as u64 / 4);
+        // Outboxes of authors grow to twice their limit, and changes of up to 128 posts wait for a round.
+        let left_max = (AUTHORS + WRITERS + 1) * 20 + 128;
+        assert!(posts > 2 * left_max, "{posts} posts are too few to see whether they leave memory");
+        cluster.old_posts_leave_memory(left_max as u64);
     }
     let (counts, watched) = (clients.counts(), clients.watchers.counts());
     println!("{inflicted} faults: {counts:?}, {watched:?}");
