@@ -108,7 +108,8 @@ impl Rebuilt {
     }
 
     /// Loads the newest snapshot in the directory of a node. The snapshot must need no records of the log. The archive of the created world
-    /// may have effects of later records: these posts, edits and deletions are then in the state.
+    /// may have effects of later records: these posts, edits and deletions are then in the state. Such a state can be read by the ids of
+    /// posts alone.
     ///
     /// # Errors
     /// Fails if the snapshot is damaged, or contains effects of records after its own, or if the archive lacks effects of records before it.
@@ -132,11 +133,17 @@ impl Rebuilt {
         if through > sequence {
             return Err(NotRebuilt::NeedsRecords { place, from: sequence.next(), through });
         }
-        // A snapshot whose posts are all in memory was not compared with the archive yet.
-        if let Some(archive) = state.world.archive() {
+        if let Some(archive) = state.world.archive().cloned() {
+            // A snapshot whose posts are all in memory was not compared with it yet.
             let (has, needs) = (archive.through().map_err(StorageError::from)?, sequence);
             if has < needs {
                 return Err(NotRebuilt::OlderArchive { place, archive: archive.place(), has, needs });
+            }
+            let latest = state.machine.take_newer_posts(&*archive).map_err(StorageError::from)?;
+            if let Some(latest) = latest.filter(|latest| *latest > state.last_instant.instant) {
+                state.last_instant.instant = latest;
+                // It is not known which of the later posts arrived late, or were shown again.
+                state.world.delivery.forget_before(latest);
             }
         }
         end_replay(&mut state);

@@ -4,7 +4,8 @@
 //! - detecting outboxes with too many posts in memory, and too many bytes of all posts together;
 //! - choosing the posts that are written to the archive together, and removing them from memory once they are written;
 //! - reading both tiers as one (outboxes: `state::tiering::both`, posts: `state::tiering::look_up`), writing around damaged pages
-//!   (`state::tiering::parts`), and the archive of a cluster (`state::tiering::replicated`).
+//!   (`state::tiering::parts`), the archive of a cluster (`state::tiering::replicated`), and a copy of it beside an older state
+//!   (`state::tiering::newer`).
 //!
 //! A post is in memory as long as any outbox has it in memory, and in the archive as soon as any outbox has archived it. In between it is
 //! in both, and a reader of both uses the version in memory. So nothing is missing at any moment, and writing the same data again after a
@@ -12,6 +13,7 @@
 
 mod both;
 mod look_up;
+mod newer;
 mod parts;
 mod replicated;
 mod replies;
@@ -260,11 +262,6 @@ impl StateMachine {
         // The remaining posts are not in the archive: without a margin all of them would be compared again after every batch.
         self.backlog.load_bytes_max = self.world().posts.bytes() + most / 8;
         Ok(())
-    }
-
-    /// Removes a post from memory, but not from its outboxes, because the archive has it or its tombstone. For states that no reader sees.
-    pub fn leave_to_archive(&self, id: PostId) {
-        self.world().posts.forget(id);
     }
 
     fn drop_archived(&mut self, source: &Source, part: Part, newest: Position) -> Result<(), ArchiveError> {

@@ -71,8 +71,7 @@ pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
         let archive = archive.map(|archive| archive as Arc<dyn Archive>);
         let Rebuilt { state, followed } =
             Rebuilt::from_snapshot(&files, &|| world_beside(archive.clone(), usize::MAX))?;
-        // Nothing leaves memory before the archive has it, so the copy has each post as it was at that record, or later.
-        let mut state = AtRest::of(state, true)?;
+        let mut state = AtRest::of(state)?;
         state.sequence = followed.sequence;
         return Ok((state, lock));
     }
@@ -82,9 +81,13 @@ pub(crate) fn load(directory: &Path) -> Result<Loaded, Box<dyn Error>> {
                 format!("{place} relies on an archive that is not archive.redb beside it: copy it there first (tidewire archive copy)")
                     .into()
             }
+            StorageError::BehindArchive { place, archive, has, needs } => format!(
+                "{archive} ends at event {has}, and {place} needs event {needs}: repeat `tidewire archive copy`, or use an earlier state"
+            )
+            .into(),
             cause => Box::<dyn Error>::from(cause),
         })?;
-    Ok((AtRest::of(recovered, false)?, lock))
+    Ok((AtRest::of(recovered)?, lock))
 }
 
 /// Loads the state of a data directory into memory, archived posts included. It goes through a temporary file in `beside`, which has the
@@ -102,10 +105,7 @@ pub(crate) fn load_into_memory(
     let (state, lock) = load(directory)?;
     write(&state, BufWriter::new(&lines), &mut |_| {}).map_err(|cause| match cause {
         WriteError::Out(cause) => failed(cause).into(),
-        WriteError::Erasing => {
-            let why = "a user is being erased: let the server run until that has ended, or take the state from before, and erase the user again";
-            format!("{}: {why}", directory.display()).into()
-        }
+        cause @ WriteError::Erasing => format!("{}: {cause}", directory.display()).into(),
         cause => Box::<dyn Error>::from(cause),
     })?;
     drop(state);
@@ -146,7 +146,7 @@ pub(crate) fn create(
     let archive = open_archive(new.unfinished())?;
     let recovered = new_directory::load(new.unfinished(), Some(Arc::clone(&archive)), &RecoveryProgress::default())?;
     let mut compared = Compared { lines: &lines, written: 0, other: None };
-    write(&AtRest::of(recovered, false)?, &mut compared, &mut |_| {})?;
+    write(&AtRest::of(recovered)?, &mut compared, &mut |_| {})?;
     archive.close();
     if let Some((line, text)) = compared.other {
         return Err(format!("line {line}: the created state has another line here: {text}").into());

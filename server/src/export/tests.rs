@@ -6,11 +6,12 @@ use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::export::directory::{create, load, load_into_memory};
+use crate::export::line::Time;
 use crate::export::write;
 use testkit::fixture_files::folder_of;
 use testkit::histories::{self, History, START, Store};
@@ -22,6 +23,7 @@ use tidewire::config::EngineConfig;
 use tidewire::engine::{Engine, StorageConfig};
 use tidewire::feed::event::{Event, MuteOrBlock};
 use tidewire::feed::followers::Sharding;
+use tidewire::feed::kind::Kind;
 use tidewire::feed::outbox::Route;
 use tidewire::feed::position::Position;
 use tidewire::feed::post::{Body, Draft};
@@ -36,7 +38,9 @@ use tidewire::storage::archive::{self, Archive as _, ArchivedRecord, Batch, Redb
 use tidewire::storage::directory_identity;
 use tidewire::storage::files::Files;
 use tidewire::storage::files::disk::DiskFiles;
+use tidewire::storage::identity::Identity;
 use tidewire::storage::journal::{Durability, Journal as _};
+use tidewire::storage::sequence::Sequence;
 
 /// Creates a data directory with these events, half of them in a snapshot.
 fn directory_of(events: &[Event]) -> TempDir {
@@ -112,7 +116,7 @@ fn an_export_is_refused_during_an_erasure() {
     let mut events = events(1);
     events.push(Event::Erased { user: id("u1"), at: UnixMicros(2 * START) });
     let refused = exported(directory_of(&events).path()).unwrap_err();
-    assert_eq!(refused, "a user is being erased: export the state when the erasure has ended");
+    assert!(refused.starts_with("a user is being erased: use a state from after the erasure"), "{refused}");
 }
 
 /// Number of posts of one author, more than stay in memory.
@@ -195,18 +199,26 @@ async fn archived_posts_are_exported_and_imported_into_an_archive() {
     assert_eq!(later.matches("later").count(), 1);
 }
 
+/// The cluster that begins with the state of a server.
+const CLUSTER: ClusterId = ClusterId(9);
+
 /// Returns the export of a node of a new cluster that begins with the state of this directory of a server.
 fn exported_from_first_node(directory: &Path) -> Result<String, String> {
+    exported(first_node(directory)?.path())
+}
+
+/// Creates the directory of this node.
+fn first_node(directory: &Path) -> Result<TempDir, String> {
     let first = tempfile::tempdir().unwrap();
     let (state, _lock) = load_into_memory(directory, first.path()).map_err(|cause| cause.to_string())?;
     assert!(state.world.archive().is_none() && state.cluster.is_none());
     assert_eq!(fs::read_dir(first.path()).unwrap().count(), 0, "the temporary file has no name");
     let files = Arc::new(DiskFiles::open(first.path()).unwrap());
-    state.found(Arc::clone(&files) as Arc<dyn Files>, ClusterId(9), 16, false, UnixMicros(1)).unwrap();
+    state.found(Arc::clone(&files) as Arc<dyn Files>, CLUSTER, 16, false, UnixMicros(1)).unwrap();
     // A node compares its snapshot with the digest in the log.
     let node = Rebuilt::from_snapshot(&*files, &|| World::create(EngineConfig::default().celebrity, Sharding::new(1)));
     assert_eq!(InitialState::from(node.unwrap()).first_state().digest, state.first_state().digest);
-    exported(first.path())
+    Ok(first)
 }
 
 /// Returns an export without the last event in its first line, and without its checksum.
@@ -280,12 +292,101 @@ async fn what_only_the_archive_knows_is_in_the_export_and_in_a_new_cluster() {
     assert_eq!(content(&exported_from_first_node(directory.path()).unwrap()), content(&text));
 }
 
+/// Creates an archive beside the snapshot of a node, with everything up to the record `through`.
+fn copy_beside(node: &Path, of: Option<ClusterId>, through: u64, batch: &Batch) {
+    let copy = RedbArchive::open(&node.join(archive::FILE), ARCHIVE_CACHE_BYTES).unwrap();
+    copy.write(batch).unwrap();
+    of.into_iter().for_each(|cluster| copy.set_identity(Identity::of_cluster(cluster.0)).unwrap());
+    copy.persist(Sequence(through)).unwrap();
+    copy.close();
+}
+
+fn remove_copy(node: &Path) {
+    for name in ["archive.redb", "archive.sums"] {
+        fs::remove_file(node.join(name)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_copied_archive_replaces_what_a_node_had_in_memory_by_what_is_newer() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let at = |number: u64| Position { published_at: UnixMicros(START + number as i64), id: PostId(number) };
+    for number in 1..=6 {
+        let parent = (number == 3 || number == 4).then_some(PostId(1));
+        let (id, published_at) = (Some(PostId(number)), Some(at(number).published_at));
+        engine.publish(Draft { id, published_at, reply_to: parent, ..draft("bob", "0") }, true).await.unwrap();
+    }
+    for hidden in [3, 4] {
+        engine.edit(PostId(hidden), None, Some(true)).await.unwrap();
+    }
+    engine.shutdown();
+    drop(engine);
+    let node = first_node(directory.path()).unwrap();
+    let before = exported(node.path()).unwrap();
+    assert!(before.contains(r#""hidden":["3","4"]"#), "{before}");
+    let later = UnixMicros(START * 2);
+    let record = |number, sources: &[&str]| PostRecord {
+        at: at(number),
+        accepted_at: None,
+        kind: Kind::default(),
+        body: Body::new("0").unwrap(),
+        sources: sources.iter().map(|source| id(source)).collect(),
+        pulled: 0,
+        archived: 0,
+        hidden: false,
+        edited_at: None,
+        repost_of: None,
+        reply_to: (number == 3).then_some(PostId(1)),
+        external_id: None,
+        answered: None,
+        fingerprint: 0,
+    };
+    let live = |record: &PostRecord<SourceId>| (record.at.id, ArchivedRecord::Post(encode_record(record)));
+    let edited = PostRecord { body: Body::new("1").unwrap(), edited_at: Some(later), ..record(1, &["bob"]) };
+    let posts = vec![
+        live(&edited),
+        (PostId(2), ArchivedRecord::Deleted),
+        live(&record(3, &["bob", "replies:1"])),
+        (PostId(4), ArchivedRecord::Deleted),
+        // A damaged one replaces nothing, and an equal one changes nothing.
+        (PostId(5), ArchivedRecord::Post(b"damaged".to_vec())),
+        live(&record(6, &["bob"])),
+        // Nothing but its post names these sources.
+        live(&record(7, &["zoe", "tag:new"])),
+    ];
+    let batch = Batch { posts, ..Batch::default() };
+    for (of, through, cause) in [
+        (None, 1, "archive.redb is not a whole copy: repeat `tidewire archive copy`"),
+        (Some(ClusterId(8)), 1, "belongs to another data directory"),
+        (Some(CLUSTER), 0, "archive.redb ends at record 0, and the snapshot"),
+    ] {
+        copy_beside(node.path(), of, through, &batch);
+        let refused = exported(node.path()).unwrap_err();
+        assert!(refused.contains(cause), "{refused}");
+        remove_copy(node.path());
+    }
+    assert_eq!(exported(node.path()).unwrap(), before);
+    copy_beside(node.path(), Some(CLUSTER), 1, &batch);
+    let text = exported(node.path()).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let post = |id: &str| lines.iter().map(|line| &line["post"]).find(|post| post["id"] == id);
+    let bodies = ["1", "2", "3", "4", "5", "6", "7"].map(|id| post(id).map(|post| post["body"].as_str().unwrap()));
+    assert_eq!(bodies, [Some("1"), None, Some("0"), None, Some("0"), Some("0"), Some("0")]);
+    assert_eq!((&post("7").unwrap()["author"], &post("7").unwrap()["sources"]), (&"zoe".into(), &json!(["tag:new"])));
+    assert!(text.contains(r#"{"deleted":["2","4"]}"#) && !text.contains("\"hidden\":"), "{text}");
+    // New posts follow all of these. Clients begin again, since tokens do not tell which of these they have.
+    let at_end = serde_json::to_value(Time(later)).unwrap();
+    assert_eq!((&lines[0]["export"]["last_instant"], &lines[0]["export"]["tokens_from"]), (&at_end, &at_end));
+    assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
+}
+
 #[test]
 fn a_cluster_does_not_begin_with_a_server_that_is_erasing_a_user_or_with_another_directory() {
     let mut events = events(1);
     events.push(Event::Erased { user: id("u1"), at: UnixMicros(2 * START) });
     let refused = exported_from_first_node(directory_of(&events).path()).unwrap_err();
-    assert!(refused.contains("a user is being erased: let the server run until that has ended"), "{refused}");
+    assert!(refused.contains("a user is being erased: use a state from after the erasure"), "{refused}");
     let other = tempfile::tempdir().unwrap();
     let refused = exported_from_first_node(other.path()).unwrap_err();
     assert!(refused.contains("is not a data directory"), "{refused}");

@@ -49,7 +49,9 @@ pub(crate) enum WriteError {
     Out(#[from] io::Error),
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    #[error("a user is being erased: export the state when the erasure has ended")]
+    #[error(
+        "a user is being erased: use a state from after the erasure, or one from before it, and then erase the user again"
+    )]
     Erasing,
     #[error("the archive is remote and cannot list its posts: copy it to a file first (tidewire archive copy)")]
     NoList,
@@ -57,20 +59,13 @@ pub(crate) enum WriteError {
 
 impl AtRest {
     /// Creates the state from a recovery. Earlier versions archived replies without creating their source of replies, and hid some without
-    /// recording them there. A newer archive may have reposts that are not in the index. This adds all of them. If `archive_is_newer`, posts
-    /// of the archive replace those in memory.
+    /// recording them there. A newer archive may have reposts that are not in the index. This adds all of them.
     ///
     /// # Errors
     /// Fails if the archive cannot be read.
-    pub(super) fn of(
-        Recovered { world, machine, tail, last_instant, .. }: Recovered,
-        archive_is_newer: bool,
-    ) -> Result<Self, WriteError> {
+    pub(super) fn of(Recovered { world, machine, tail, last_instant, .. }: Recovered) -> Result<Self, WriteError> {
         let (mut hidden, mut deleted) = (HiddenReplies::new(), Vec::new());
         for_each_archived(&world, |id| {
-            if archive_is_newer {
-                machine.leave_to_archive(id);
-            }
             let post = match world.find(id)? {
                 Some(Stored::Live(post)) => post,
                 Some(Stored::Deleted) => {
