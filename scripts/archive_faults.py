@@ -40,6 +40,7 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cassandra.sh"
 PATIENCE = 180  # seconds
 ATTEMPTS = 5
 FAILED = "tidewire_archive_statements_failed_total"
+FAILS_WITHIN = 20  # seconds
 LONGEST_PAGE = 10  # seconds, five times the default limit of a page from the archive
 QUORUM = 4  # a consistency level in the protocol of Cassandra
 
@@ -435,6 +436,16 @@ def initialize(args, url):
     archive(args, "init", "--archive", url, "--replicas", str(args.nodes))
 
 
+def await_failure(world, server, failed):
+    """Waits until more than this number of statements failed: too few nodes are left."""
+    began = time.monotonic()
+    while server.metric(FAILED) == failed:
+        if time.monotonic() - began > FAILS_WITHIN:
+            world.complain("no statement failed")
+            return
+        time.sleep(0.1)
+
+
 def try_fault(args, world, server, name, begin, end, stops_store):
     world.phase, failed = name, server.metric(FAILED)
     with world.load(server.port, args.rate):
@@ -446,8 +457,8 @@ def try_fault(args, world, server, name, begin, end, stops_store):
         time.sleep(args.seconds)
         during = world.p99()
         deep = list(world.deep)
-        if stops_store and server.metric(FAILED) == failed:
-            world.complain("no statement failed")
+        if stops_store:
+            await_failure(world, server, failed)
         end()
         time.sleep(args.seconds / 2)
         after = world.p99()
