@@ -39,6 +39,8 @@ DISK_BYTES = 768 << 20
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cassandra.sh")
 PATIENCE = 180  # seconds
 ATTEMPTS = 5
+# Below the ports that systems give to outgoing connections.
+PORTS = 12_000, 20_000
 FAILED = "tidewire_archive_statements_failed_total"
 FAILS_WITHIN = 20  # seconds
 LONGEST_PAGE = 10  # seconds, five times the default limit of a page from the archive
@@ -61,11 +63,14 @@ class Api:
         return response.status, json.loads(text) if is_json and text else text.decode()
 
 
-def free_port():
-    """A port that no address uses. Nothing listens on it meanwhile."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
+def free_port(in_a_row=1):
+    """The first of some ports that are free on all addresses. Nothing listens on them meanwhile."""
+    while True:
+        first = random.randrange(*PORTS)
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError):
+            for port in range(first, first + in_a_row):
+                probes.enter_context(socket.socket()).bind(("", port))
+            return first
 
 
 class Proxy:
@@ -127,7 +132,7 @@ class Store:
     """Nodes of Cassandra, and connections to the first with the required subset of the protocol (version 4)."""
 
     def __init__(self, directory, nodes=1, before=(), settings=SAFE):
-        self.directory, self.nodes, self.port, self.before = directory, nodes, free_port(), before
+        self.directory, self.nodes, self.port, self.before = directory, nodes, free_port(2), before
         self.environment = os.environ | {"CASSANDRA_PORT": str(self.port)} | settings
 
     def start(self, ends):
