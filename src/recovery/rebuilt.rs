@@ -116,14 +116,13 @@ impl Rebuilt {
     pub fn from_snapshot(files: &dyn Files, make_world: MakeWorld<'_>) -> Result<Self, NotRebuilt> {
         let recovery = Recovery { files, make_world, repair: false, progress: &RecoveryProgress::default() };
         let mut skipped = Vec::new();
-        let loaded = recovery.newest_snapshot(&mut skipped).map_err(|cause| match cause {
+        let mut loaded = recovery.newest_snapshot(&mut skipped).map_err(|cause| match cause {
             StorageError::NoArchive { place } => NotRebuilt::LacksOldPosts(place),
             StorageError::BehindArchive { place, archive, has, needs } => {
                 NotRebuilt::OlderArchive { place, archive, has, needs }
             }
-            cause => cause.into(),
-        });
-        let mut loaded = loaded?;
+            cause => NotRebuilt::Storage(cause),
+        })?;
         if let Some(skipped) = skipped.pop() {
             return Err(NotRebuilt::Damaged(skipped.cause));
         }
