@@ -13,7 +13,7 @@ program=${TIDEWIRE_BIN:-$PWD/target/debug/tidewire}
 config=$PWD/scripts/check_api.toml
 
 if [ "$("$place/bin/schemathesis" --version 2>/dev/null || true)" != "schemathesis, version $version" ]; then
-    python3 -m venv "$place" && "$place/bin/pip" install --quiet "schemathesis==$version" ||
+    python3 -m venv --clear "$place" && "$place/bin/pip" install --quiet "schemathesis==$version" ||
         { echo "check_api: cannot install schemathesis $version from PyPI" >&2; exit 1; }
 fi
 [ -x "$program" ] || { echo "check_api: $program does not exist: build it first" >&2; exit 1; }

@@ -24,9 +24,10 @@ environment "$target/dev" requirements-dev.txt
 dev=$target/dev/bin
 
 echo "-- lint, types and generated files"
-"$dev/ruff" check --quiet --cache-dir "$target/ruff" .
-"$dev/ruff" format --quiet --check --cache-dir "$target/ruff" .
-MYPYPATH=src:tests "$dev/mypy" --cache-dir "$target/mypy" src examples tests ../../examples/tag_counts.py
+# As modules: the programs of an environment name its place, which changes with that of the clone.
+"$dev/python" -m ruff check --quiet --cache-dir "$target/ruff" .
+"$dev/python" -m ruff format --quiet --check --cache-dir "$target/ruff" .
+MYPYPATH=src:tests "$dev/python" -m mypy --cache-dir "$target/mypy" src examples tests ../../examples/tag_counts.py
 "$dev/python" generate_sync.py --check
 
 echo "-- build"

@@ -16,10 +16,11 @@ if ! cmp -s requirements.txt "$target/venv/installed.txt"; then
     cp requirements.txt "$target/venv/installed.txt"
 fi
 rm -rf "$target/out" && mkdir -p "$target/out"
-"$target/venv/bin/openapi-python-client" generate --url "$url/openapi.json" --meta none --output-path "$target/out/tidewire_api" \
+# As modules: the programs of an environment name its place, which changes with that of the clone.
+"$target/venv/bin/python" -m openapi_python_client generate --url "$url/openapi.json" --meta none --output-path "$target/out/tidewire_api" \
     --config config.yml --fail-on-warning 2>&1 | tee "$target/generate.log"
 if grep -i warn "$target/generate.log"; then
     exit 1
 fi
-MYPYPATH=$target/out "$target/venv/bin/mypy" --strict --cache-dir "$target/mypy" exercise.py "$target/out/tidewire_api"
+MYPYPATH=$target/out "$target/venv/bin/python" -m mypy --strict --cache-dir "$target/mypy" exercise.py "$target/out/tidewire_api"
 PYTHONPATH=$target/out PYTHONDONTWRITEBYTECODE=1 "$target/venv/bin/python" -W error exercise.py "$url" "$keyed"
