@@ -24,7 +24,7 @@ environment "$target/dev" requirements-dev.txt
 dev=$target/dev/bin
 
 echo "-- lint, types and generated files"
-# As modules: the programs of an environment name its place, which changes with that of the clone.
+# With `python -m`: the programs in bin/ contain the path of the environment, which changes if the clone is moved.
 "$dev/python" -m ruff check --quiet --cache-dir "$target/ruff" .
 "$dev/python" -m ruff format --quiet --check --cache-dir "$target/ruff" .
 MYPYPATH=src:tests "$dev/python" -m mypy --cache-dir "$target/mypy" src examples tests ../../examples/tag_counts.py

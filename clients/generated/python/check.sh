@@ -16,7 +16,7 @@ if ! cmp -s requirements.txt "$target/venv/installed.txt"; then
     cp requirements.txt "$target/venv/installed.txt"
 fi
 rm -rf "$target/out" && mkdir -p "$target/out"
-# As modules: the programs of an environment name its place, which changes with that of the clone.
+# With `python -m`: the programs in bin/ contain the path of the environment, which changes if the clone is moved.
 "$target/venv/bin/python" -m openapi_python_client generate --url "$url/openapi.json" --meta none --output-path "$target/out/tidewire_api" \
     --config config.yml --fail-on-warning 2>&1 | tee "$target/generate.log"
 if grep -i warn "$target/generate.log"; then

@@ -375,7 +375,8 @@ async fn a_copied_archive_replaces_what_a_node_had_in_memory_by_what_is_newer() 
     assert_eq!(bodies, [Some("1"), None, Some("0"), None, Some("0"), Some("0"), Some("0")]);
     assert_eq!((&post("7").unwrap()["author"], &post("7").unwrap()["sources"]), (&"zoe".into(), &json!(["tag:new"])));
     assert!(text.contains(r#"{"deleted":["2","4"]}"#) && !text.contains("\"hidden\":"), "{text}");
-    // The new cluster publishes later than all of these, and rejects older tokens: it cannot tell which posts their clients have received.
+    // The new cluster gives later times to new posts than to all posts in the archive. It rejects each token that a client got before: the
+    // token does not say which of the archive's posts the client has received.
     let at_end = serde_json::to_value(Time(later)).unwrap();
     assert_eq!((&lines[0]["export"]["last_instant"], &lines[0]["export"]["tokens_from"]), (&at_end, &at_end));
     assert_eq!(exported(imported(&text).unwrap().path()).unwrap(), text);
